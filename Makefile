@@ -28,8 +28,8 @@ make figures [STUDY=configs/miniature.yaml] [CORES=n] [DEVICE=cuda] [PROCESSES=n
              CORES: processor cores that the jobs share; 0, the default: all
              PROCESSES: processes that share each training and each evaluation; GPUs one each
              PROFILE: run the jobs on a cluster, as profiles/<name>/ says (docs/scaling.md)
-make plan    list the jobs that 'make figures' would run and why, about how long they take by the last run, and what
-             data is there or missing
+make plan    list the jobs that 'make figures' would run, why, and how long they took last time; list the data that is
+             there or missing
 make watch   see how trainings go, in TensorBoard   (ARGS=... goes to TensorBoard)
 make differences
              what each difference between the paper and its released code costs: 14 short trainings, an hour or more
@@ -57,7 +57,7 @@ make test-browser
 make bench   time the library against a direct implementation   (ARGS='--only test training')
 make clean   delete what runs have made, except data and what is kept in git
 
-The first of them installs everything into $(VENV), which takes some minutes. PYTHON=python3.12 chooses
+The first command installs everything into $(VENV), which takes some minutes. PYTHON=python3.12 chooses
 the Python to install with.
 endef
 export HELP
@@ -161,6 +161,6 @@ $(STAMP): pyproject.toml constraints.txt
 	  && echo "$(CURDIR)" > $(STAMP).new; } | tee $(VENV)/install.log | $(MEGABYTES)
 	@test -e $(STAMP).new || { \
 	  tail -n 20 $(VENV)/install.log >&2; \
-	  echo "The installation failed: the reason stands above. Once it is gone, the same command tries again." >&2; \
+	  echo "The installation failed for the reason above. Remove its cause, then run the same command again." >&2; \
 	  exit 1; }
 	@mv $(STAMP).new $(STAMP)

@@ -33,8 +33,8 @@ REPLICATES = [study.of_replicate(number) for number in range(len(study.seeds))]
 
 RUN = ("exec {PYTHON:q} -m tcnaps_suite.workflow.batch notebook --quiet --parent $PPID {input.notebook:q} {log.notebook:q} "
        "-p study_file {STUDY:q} {params.given} {DEVICE}")
-# What differs from rule to rule is in `params`: Snakemake reads `shell` when a job runs, and then a loop is at its end.
-# Where and how a network runs is no part of what it computes: it makes nothing stale, so it is not among the params.
+# What differs from rule to rule is in `params`: Snakemake reads `shell` when a job runs, after these loops have ended.
+# Device and number of processes must make no job stale, so these two options are not among the params.
 PROCESSES = int(config.get("processes", 1))
 DEVICE = " ".join(f"--if-parameter {name} {config.get(name, default)}"
                   for name, default in (("device", "cpu"), ("processes", 1)))

@@ -37,7 +37,7 @@ def measure_device(
 ) -> Iterator[dict]:
     """Rows like those of `run.measure`. The last setting should be the largest.
 
-    The `share` of a network's row is of the operations per second of one large matrix product in the same precision.
+    A network's `share` is its operations per second ÷ those of one large matrix product in the same precision.
     """
     limits = {precision: matrix_limit(device, dtype) for precision, dtype in PRECISIONS.items()}
     operations = {part: per_image(size)[counted]["operations"] for part, counted in COUNTED.items()}

@@ -3,7 +3,7 @@
     python benchmarks/heads.py birds.npz textures.npz --out results/bench
     python benchmarks/heads.py birds/ --backbone torchvision:resnet18 --out results/bench
 
-A file holds `features` (n, d) and `labels` (n,); a folder has one of images for each class. Its name is the dataset's.
+A file holds `features` (n, d) and `labels` (n,); a folder holds one folder of images per class. Either names a dataset.
 A head is a classifier as in `tcnaps_suite.experiments.rivals`.
 """
 
@@ -31,7 +31,7 @@ from tcnaps_suite.experiments.networks import KINDS, default_network, open_netwo
 from tcnaps_suite.experiments.rivals import Classifier, of_estimator, rivals
 from tcnaps_suite.labelling.embedding import embed
 
-QUERIES = 50  # of an episode of unequal classes, and of five equal ones, as far as there are so many images
+QUERIES = 50  # per episode with unequal classes, or with five equal ones; fewer where images run out
 BASE = "Step 0"
 
 

@@ -61,7 +61,7 @@ def main() -> None:
     parser.add_argument("--repetitions", type=int, default=5)
     parser.add_argument("--patience", type=float, default=90, help="seconds after which a row takes no further turn")
     parser.add_argument(
-        "--device", type=torch.device, default=torch.device("cuda" if gpu else "cpu"), help="of the group `device`"
+        "--device", type=torch.device, default=torch.device("cuda" if gpu else "cpu"), help="used by the group `device`"
     )
     parser.add_argument("--output", type=Path, default=RESULTS, help="rows of the groups measured now are replaced")
     options = parser.parse_args()

@@ -26,7 +26,7 @@ STUDY, EPISODES = "study.yaml", "episodes.npz"
 class ShownImages(NamedTuple):
     """The images of an episode, RGB, with their labels. Class k is `class_names[k]`.
 
-    Those of the demonstration were recorded: `drawn` is None, and `features` holds theirs by training, support first.
+    The demonstration's were recorded: `drawn` is None, and `features` maps a training to features, support first.
     """
 
     class_names: tuple[str, ...]

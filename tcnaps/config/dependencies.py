@@ -26,9 +26,9 @@ CODE = {
 
 
 def dependencies(study: Study, job: str, training: str = "", evaluation: str = "", dataset: str = "") -> dict:
-    """Everything but images and other jobs' results that decides what a job of `JOBS` computes, ready for JSON.
+    """What decides the result of a job of `JOBS`, except images and other jobs' results, as values for JSON.
 
-    Meta-trainings and evaluations have a training, evaluations a name and a dataset, too.
+    A meta-training needs `training`; an evaluation needs `training`, `evaluation` (its name) and `dataset`.
     """
     values = study.model_dump(mode="json")
     content = {"job": job, **{name: values[name] for name in JOBS[job]}}

@@ -13,7 +13,7 @@ HOME = Path(__file__).parents[2]
 
 
 def code_digest(*places: str) -> str:
-    """A digest of the code in modules and folders, by their paths from the project's root, without its explanations."""
+    """A digest of modules and folders (paths from the project's root), without their comments and docstrings."""
     paths = [HOME / place for place in places]
     files = {file for path in paths for file in (path.rglob("*.py") if path.is_dir() else [path])}
     return digest_of([[file.relative_to(HOME).as_posix(), module_code(file)] for file in sorted(files)])[:16]

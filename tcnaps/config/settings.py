@@ -131,7 +131,7 @@ class Clustering(Section):
     """The refinement loop's options that a study may change; `tcnaps.method.head.Head` explains them."""
 
     identity_weight: PositiveFloat = 1.0
-    scale: PositiveFloat | Literal["auto"] | None = None  # default: the training's, 1 or, with log-determinant, 1/2
+    scale: PositiveFloat | Literal["auto"] | None = None  # default: that of `Training.head`, 1 or 1/2
     task_covariance_divisor: Literal["n", "n-1"] = "n"
     simple_class_covariance_divisor: Literal["n", "n-1"] = "n"  # for Simple CNAPS, which uses the support set alone
     dtype: Literal["float32", "float64"] = "float32"

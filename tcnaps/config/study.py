@@ -168,9 +168,9 @@ class Study(Section):
     def evaluations_of(
         self, trainings: Sequence[str], kind: str | None = None, before_training: bool = False
     ) -> dict[str, Evaluation]:
-        """The evaluations that include all these trainings; `kind` of protocol: fixed, variable, or None for both.
+        """The evaluations that include all these trainings; `kind` is "fixed", "variable", "unequal" or None.
 
-        Those with a `query_concentration` are of the kind "unequal" alone.
+        Evaluations with a `query_concentration` have the kind "unequal"; None stands for the other two kinds.
         """
         return {
             name: evaluation

@@ -35,7 +35,7 @@ def preparation(
 
 
 def open_splits(study: config.Study, name: str, checked: Collection[str] = SPLITS) -> dict[str, ImageSource]:
-    """Opens the splits of one of a study's datasets; see `ensure_prepared`. Those of `checked` are compared."""
+    """Opens the splits of a study's dataset; see `ensure_prepared`. Those in `checked` have their SHA-256 compared."""
     made = preparation(name, study.datasets[name], study.image_size, study.decoding)
     return ensure_prepared(made, config.project_root() / study.data_folder, checked).splits
 

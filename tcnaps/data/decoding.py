@@ -22,7 +22,7 @@ try:
 except ImportError:  # optional: needed for the fast DCT alone
     simplejpeg = None
 
-with contextlib.suppress(ImportError):  # optional: photographs of telephones
+with contextlib.suppress(ImportError):  # optional: reads HEIC, in which many telephones store photographs
     from pillow_heif import register_heif_opener
 
     register_heif_opener()

@@ -16,7 +16,7 @@ LEFTOVERS = frozenset(["thumbs.db", "ehthumbs.db", "desktop.ini", "__macosx", "@
 
 
 class ImageFile(NamedTuple):
-    """Where one image is: a file and, of a record in it, offset, length and label."""
+    """Where one image is: a file and, for a record in that file, its offset, length and label."""
 
     path: str
     position: tuple[int, ...] = ()

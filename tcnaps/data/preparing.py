@@ -5,7 +5,7 @@
                                             /unreadable.csv   images that were left out, if any, and why
 
 An array that is finished gets its name and enters the index. After an interruption, preparing goes on with the first
-split that is not finished. An array that lost its SHA-256 is named and made again.
+split that is not finished. An array that no longer has its SHA-256 is named and made again.
 """
 
 import contextlib
@@ -83,7 +83,7 @@ class Prepared(NamedTuple):
 def ensure_prepared(preparation: Preparation, folder: str | Path, splits: Collection[str] = SPLITS) -> Prepared:
     """Opens a dataset, after preparing it if its files are missing, stale or damaged; a DatasetError says why it can't.
 
-    Of several processes one prepares. The arrays of `splits` are compared with their SHA-256: a second per gigabyte.
+    Of several processes, only one prepares. The arrays of `splits` have their SHA-256 compared: a second per gigabyte.
     """
     place, prepared = preparation.place(folder), opened(preparation, folder, splits)
     if prepared is not None:
@@ -100,7 +100,7 @@ def ensure_prepared(preparation: Preparation, folder: str | Path, splits: Collec
 
 
 def opened(preparation: Preparation, folder: str | Path, splits: Collection[str] = ()) -> Prepared | None:
-    """Opens a dataset that is complete and fresh; None for any other. Without its originals it counts as fresh."""
+    """Opens a dataset that is complete and fresh, else returns None. One whose originals are gone counts as fresh."""
     place = preparation.place(folder)
     if not (place / INDEX).exists():
         return None
@@ -158,7 +158,7 @@ def _make(preparation: Preparation, place: Path) -> Prepared:
     listing = preparation.listing()
     splits = [split for split in SPLITS if any(listing.splits.get(split, {}).values())]
     if not splits:
-        raise DatasetError(f"Dataset '{preparation.dataset}' has no images in a split {', '.join(SPLITS)}. Add some.")
+        raise DatasetError(f"Dataset '{preparation.dataset}' has no image in any of {', '.join(SPLITS)}. Add some.")
     finished = {}
     with contextlib.suppress(*DAMAGED_INDEX):
         index = json.loads((place / INDEX).read_text(encoding="utf-8"))

@@ -17,9 +17,9 @@ from tcnaps.method.clustering import Step, cluster
 from tcnaps.method.episode import Features, Labels
 from tcnaps.method.head import Head
 
-FEWEST = 3  # query images for each class, on average, from which on refinement gains
+FEWEST = 3  # query images per class, on average, that refinement needs to gain anything
 PROBED = 5000  # query images that the probe looks at, at most
-MANY_LABELS = 10  # support images of every class from which on it is tried whether refinement helps
+MANY_LABELS = 10  # from this many support images per class on, refinement is first tried on left-out labels
 FOLDS = 5
 ALLOWED = 3.0  # step 0 may underrate evenness by this / (query images per class · √support images of the rarest)
 
@@ -54,7 +54,7 @@ def cluster_by_shares(
 ) -> tuple[Step, Head]:
     """`cluster`, with the refinement that `head_for` chooses after a probe; also returns the head that it used.
 
-    It does not refine with few query images, nor, with many labels of every class, if labels left out would lose by it.
+    It does not refine few query images. With many labels per class, it refines only if left-out labels gain by that.
     """
     counts = torch.bincount(labels)
     maximum *= len(query) >= FEWEST * len(counts)
@@ -70,7 +70,7 @@ def cluster_by_shares(
 def right_of_left_out(
     support: Features, labels: Labels, head: Head, query: Tensor | None = None, limits: tuple[int, int] = (0, 0)
 ) -> int:
-    """How many support images the others classify right in five folds, without refinement or refined with a query."""
+    """How many support images are classified right when left out, in five folds; with a `query`, after refinement."""
     right, order = 0, support[:, 0].argsort()  # so the folds are the same in any order of the rows
     support, labels = support[order], labels[order]
     for rest, left_out in StratifiedKFold(FOLDS).split(support, labels):

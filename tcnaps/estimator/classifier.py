@@ -54,21 +54,21 @@ class TransductiveMahalanobisClassifier(ClassifierMixin, BaseEstimator):
         log_determinant: adds −½ log|Q_k| to the logits, as in a Gaussian mixture.
         identity_weight: weight of the identity in every class covariance, in squared units of X after `normalise`; 1 in
             the paper. "auto" is a share of the total variance: 0.3 / (labelled rows per class)^¾, or 1 / √(rows per
-            class) where that is less or, from ten labels per class on, where it does better on labels left out.
+            class) if that is less or, with ten or more labels per class, if it gets more left-out labels right.
         minimum_steps: first refinement step after which unchanged labels end the refinement. "auto": the paper's 2, or
             10 with the class prior "balancing", where labels stop changing long before probabilities do.
         maximum_steps: last refinement step in any case; 0 means no refinement. "auto": 4, or 10 like the minimum.
         class_prior: probability of each class, in the order of `classes_`; None is the paper's, where all are equal.
-            "estimated" sets it at every step; "balancing" pushes towards equally frequent classes, for rows where they
-            are known to be so; "auto" refines in the way that suits the classes' estimated shares, and with fewer than
-            three unlabelled rows per class not at all (`tcnaps.estimator.class_shares`).
+            "estimated" sets it at every step. "balancing" pushes towards equally frequent classes; use it if they are
+            known to be so. "auto" refines in the way that suits the classes' estimated shares; it does not refine with
+            fewer than three unlabelled rows per class (`tcnaps.estimator.class_shares`).
         normalise: scales down outlying rows and columns in other units, centres rows and brings them to length 1
             (`tcnaps.estimator.normalisation`). Switch it off for features that were meta-trained for this classifier.
 
     Attributes:
         classes_: the labels, sorted.
         transduction_: (n,) labels of all rows that `fit` was given.
-        label_distributions_: (n, way) their probabilities; the labelled rows' are 0 and 1.
+        label_distributions_: (n, way) each row's probabilities of the classes; 0 and 1 for labelled rows.
         means_, covariances_: (way, d) class means and (way, d, d) Q_k, which are computed when first needed.
         scale_, identity_weight_, class_prior_: the numbers used last.
         n_iter_: refinement steps done.
@@ -222,7 +222,7 @@ class _FittedClasses:
 
     @cached_property
     def statistics(self) -> ClassStatistics:
-        """`class_statistics`, without the members that weigh too little in a class to show beside rounding."""
+        """`class_statistics`, where each class leaves out the members whose weight in it is lost in rounding."""
         (m, d), counts = self.members.shape, self.weights.sum(0)
         task = covariance(self.members, self.head)
         covariances = task.new_empty(len(counts), d, d)

@@ -1,4 +1,4 @@
-"""Embeddings of any network, or columns of any table, made comparable: what a head expects that nobody meta-trained."""
+"""Makes embeddings of any network, or columns of any table, comparable, as a head without meta-training needs them."""
 
 from dataclasses import dataclass
 
@@ -6,7 +6,7 @@ import numpy as np
 from jaxtyping import Bool, Float, Int
 
 POWER = 0.7  # of features that are never negative, such as those behind a ReLU, whose distribution has a long tail
-COLUMN = 10.0  # times the median column's deviation: columns that deviate more are in other units, and scaled to it
+COLUMN = 10.0  # columns that deviate more than this many times the median are in other units, and scaled to the median
 ROW = 5.0  # times the median row's length: longer rows are outliers
 DIMENSIONS = 4.0  # effective dimensions from which on a row's direction says enough, and its length is left out
 LOOKED_AT = 2000  # rows that effective dimensions are computed from

@@ -7,7 +7,7 @@ contrast is for other test classes, other episodes and, with several replicates,
 * else "holds" if the difference is told from 0 and has the sign that the paper expects, "opposite" if it has the other;
 * else "open".
 
-Told from 0: by the interval's p-value at 5%, corrected for the number of contrasts of the claim (Holm 1979).
+Told from 0 means: the interval's p-value, after Holm's correction (1979) for the claim's contrasts, is below 5%.
 """
 
 from dataclasses import dataclass
@@ -58,7 +58,7 @@ MORE = ", more classes"  # a variant of the second study
 # The variants of Table 3 with a mixture's head, and the same with the paper's.
 MIXTURES = {"FEOT GMM": "FEOT", "COT GMM": "COT", "GMM": "Simple", "GMM-EM": "Transductive", "GMM-EM+": "Transductive+"}
 HALVES = ("FEOT", "COT", "Simple", "Transductive")  # those with a variant of scale ½ without log-determinant
-# What is planned, from which part of the interval, which rests on how many units now.
+# Each plan: its column, the part of the interval that it narrows, and the column with the present number of units.
 PLANS = [("plan_trainings", "of_trainings", "n_replicates"), ("plan_classes", "of_classes", "n_classes")]
 PLANS += [("plan_episodes", "of_episodes", "n_episodes")]
 SHOT_BINS = {"shot 1": (1, 1), "shots 6 to 10": (6, 10), "shots past 10": (11, np.inf)}
@@ -152,7 +152,7 @@ def _decided(table: pd.DataFrame, margin: float) -> pd.DataFrame:
 
 
 def claim_verdicts(table: pd.DataFrame) -> pd.Series:
-    """One verdict per kind of images and claim: its contrasts' own, or how many have which: "2 of 3 hold, 1 open"."""
+    """One verdict per kind of images and claim: the one that its contrasts share, or counts: "2 of 3 hold, 1 open"."""
 
     def combined(verdicts: pd.Series) -> str:
         counts = verdicts[verdicts != "not evaluated"].value_counts()

@@ -36,7 +36,7 @@ def rows_file(study: Study, training: str, evaluation: str, dataset: str) -> Pat
 
 
 def asked_of(study: Study, evaluation: str) -> dict[str, object]:
-    """The settings by which an evaluation's rows are known to answer what the study asks now."""
+    """The settings that an evaluation's rows must have been made with, to be valid for the study as it is now."""
     protocol = study.evaluations[evaluation].protocol.model_dump(mode="json")
     return {"seed": study.seed, "recorded_steps": study.refinement.recorded_steps, "protocol": protocol}
 

@@ -127,7 +127,7 @@ def _check_unique(summary: pd.DataFrame) -> None:
 def paired_episodes(
     a: pd.DataFrame, b: pd.DataFrame, value: str = "accuracy", extra: Sequence[str] = ()
 ) -> pd.DataFrame:
-    """a − b on every episode, as `difference`; a ValueError where the two differ in episodes or in one's queries.
+    """a − b on every episode, as `difference`. A ValueError if a and b differ in episodes or in an episode's queries.
 
     Columns in `extra` tell rows of one episode apart, such as `label` for class recall.
     """

@@ -10,7 +10,7 @@ import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.patches import Rectangle
-from matplotlib.ticker import LogFormatter, MaxNLocator, NullLocator, ScalarFormatter
+from matplotlib.ticker import LogLocator, MaxNLocator, NullLocator
 
 from tcnaps.figures import style
 from tcnaps.figures.tables import points
@@ -293,8 +293,9 @@ def meta_training(axes: style.Panels, steps: pd.DataFrame, validation: pd.DataFr
         ax.plot(steps["episode"], factor * steps[column], color="#C8C8C8", linewidth=0.6)
         ax.plot(steps["episode"], factor * smooth, color=style.BLACK)
     loss.set(ylabel="Cross-entropy (nats)", title="Training loss", yscale="log")
-    loss.yaxis.set_major_formatter(ScalarFormatter())
-    loss.yaxis.set_minor_formatter(LogFormatter(labelOnlyBase=False, minor_thresholds=(2, 0.4)))
+    loss.yaxis.set_minor_locator(LogLocator(subs=(2, 4, 6, 8)))
+    loss.yaxis.set_major_formatter("{x:g}")
+    loss.yaxis.set_minor_formatter("{x:g}")
     train.set(ylabel="Accuracy (%)", title="Training episodes")
     for i, (name, curve) in enumerate(validation.groupby("dataset", sort=False)):
         colour = style.PALETTE[i % (len(style.PALETTE) - 1)]  # black, the last, is the mean's

@@ -33,8 +33,8 @@ def accuracy_table(
 ) -> pd.DataFrame:
     """One row per method, one column per dataset, then averages and ranks in-domain, out-of-domain and all.
 
-    They come from `accuracy_summary` of one evaluation, `domain_averages` and `average_ranks`, with the value
-    "difference" from those of paired episodes. Each may have a column `bold`, such as `best` gives.
+    The inputs come from `accuracy_summary` of one evaluation, `domain_averages` and `average_ranks`; for the value
+    "difference", from the first two on paired episodes. Each may have a column `bold`, such as `best` gives.
     """
     table = _wide(summary[method], summary["dataset"], _texts(summary, value))
     if averages is not None:

@@ -19,7 +19,7 @@ from tcnaps.method.episode import Features, Labels, as_features, as_labels, chec
 from tcnaps.method.fast import distances_for
 from tcnaps.method.head import Head, check_limits
 
-SMALL = 256  # up to so many images or features, float64 throughout costs little, and no rounding is amplified
+SMALL = 256  # up to this many images or features, all is float64: it costs little, and no rounding is amplified
 SPREAD = 1e4  # total variance, in units of identity_weight, from which on rounding would hide small distances
 FAR = 2.0**17  # size of a logit from which on float32 no longer tells neighbouring logits apart
 
@@ -102,7 +102,7 @@ def refinement_steps(
 
     Features are (n, d), support labels integers 0, ..., way − 1, each at least once: tensors, arrays or nested lists.
     Small episodes and features of large variance are clustered in float64. Logits come back in the features' own
-    precision; where it can't hold a row of them, their maximum is subtracted. `head.identity_weight` is in squared
+    precision; a row too large for it is shifted so that its maximum is 0. `head.identity_weight` is in squared
     units of the features; about a tenth of their total variance suits embeddings that nobody meta-trained.
 
     Raises:

@@ -15,8 +15,8 @@ class Head:
         scale: factor on the squared distance inside the softmax: 1 in equation 5, ½ in the mixture equation. `auto`
             chooses it at every step, without labels (`class_statistics.scale_of`), for features that nobody
             meta-trained. Several numbers are those of steps 0, 1, …; the last serves all further steps.
-        update: `means` leaves the covariances as the support set gave them (Bregman soft clustering); `none` the means,
-            too, so that only an estimated class prior changes.
+        update: `means` keeps the support set's covariances (Bregman soft clustering). `none` keeps its means as well,
+            so that only an estimated class prior changes.
         unlabelled: whose responsibilities refine the classes: the query images', the extra images', or both.
         identity_weight: β of equation 2, in squared feature units.
         task_covariance_divisor: Σ is the scatter divided by n (the paper) or n − 1 (the released code).
@@ -25,7 +25,7 @@ class Head:
             at each step (`class_statistics.log_prior`), for classes that may differ much in size.
         prior_weight: factor on log π_k, one or several as in `scale`: 1 in the mixture equation; 0 ignores the prior,
             and −1 pushes towards equally many refining images of each class.
-        uniform_weight: of the uniform distribution in an estimated prior; ½ was chosen on training classes.
+        uniform_weight: weight of the uniform distribution in an estimated prior; ½ was chosen on training classes.
         arithmetic: `plain` computes by the equations as they stand; `fast` gives the same numbers but for rounding.
     """
 

@@ -48,7 +48,7 @@ def save(path: Path, weights: dict[str, Tensor], settings: dict) -> None:
 
 
 def load(path: Path, remedy: str) -> tuple[dict[str, Tensor], dict]:
-    """Weights and settings of one file; a CheckpointError, which `remedy` ends, if it is missing or damaged."""
+    """Weights and settings of one file. If it is missing or damaged, a CheckpointError's message ends with `remedy`."""
     if not path.is_file():
         raise CheckpointError(f"There is no checkpoint {path}. {remedy}")
     try:

@@ -33,8 +33,8 @@ def meta_training_steps(
 ) -> Iterator[dict]:
     """Meta-training itself: one optimiser step for the episodes of each of `steps` (`training_episodes`).
 
-    A step's loss is the mean over its episodes, plus the undivided penalty on the FiLM regularisers for every episode.
-    A row says how many episodes there have been, the loss per query, train_accuracy and confidence in [0, 1].
+    A step's loss is the mean over its episodes, plus one FiLM penalty per episode, not divided by their number. A row
+    has the number of episodes so far, loss per query, learning_rate, and train_accuracy and confidence in [0, 1].
     """
     settings = study.meta_training
     for episodes in steps:
@@ -58,9 +58,9 @@ def meta_train(
 ) -> pd.DataFrame:
     """Runs one training, saves the checkpoint with the best validation and returns the log.
 
-    All trainings see the same episodes. Several `processes` share those of every step and validation; gradients are the
-    same except for rounding. Interruptions and errors are as in `pretraining.pretrain`. The log has the rows of
-    `meta_training_steps`, after validations with the columns of `summarise_validation`, which alone a first row has.
+    All trainings see the same episodes. Several `processes` share the episodes of a step or validation; their gradients
+    differ by rounding only. It resumes and fails as `pretraining.pretrain` does. The log has `meta_training_steps`'
+    rows. A validated step adds the columns of `summarise_validation`; the first row, episode 0, has only these.
     """
     refuse_imported(study, training)
     settings, path = study.meta_training, checkpoint_folder(study) / f"{training}.safetensors"

@@ -99,7 +99,7 @@ def _released_weights(path: Path) -> dict[str, object]:
 def import_into_study(file: str | Path, study: Study) -> list[Path]:
     """Makes one of the authors' files a study's backbone and, if it holds a whole model, a training's weights.
 
-    Returns the files written. Those that hold these weights already are kept; other weights are not replaced but named.
+    Returns the files written. A file that already holds these weights is kept. One with other weights is an error.
     """
     name, weights = import_checkpoint(Path(file))
     if name == "support_and_query" and study.task_encoder.lstm_layers != LSTM_LAYERS:

@@ -29,10 +29,10 @@ class Diverged(UserError, FloatingPointError):
 
 @dataclass
 class Resumable:
-    """What a training needs to go on after an interruption, in one file beside its checkpoint until that is written.
+    """What a training needs to resume after an interruption: one file, removed once its checkpoint is written.
 
-    It begins as what an earlier attempt saved under the same key. It holds no random generators: what a training draws
-    is a function of the seed and of the step.
+    A new object loads what an earlier attempt saved under the same key. It holds no random generators: every random
+    choice of a training is a function of the seed and the step.
     """
 
     checkpoint: Path
@@ -73,9 +73,9 @@ def run_steps(
     section: str,
     n_steps: int,
 ) -> None:
-    """The loop of every training: take a step, validate if it is time to, write the step down, save if it is time to.
+    """The loop of every training: takes a step, validates if that is due, records the step, and saves if that is due.
 
-    Given how many steps of all `n_steps` are done, `steps` takes one optimiser step for each row that it yields.
+    `steps(k)` goes on after k of the `n_steps` steps; it takes one optimiser step for each row that it yields.
     `end_of_step` returns the row, perhaps with more columns. A loss that is not finite raises Diverged.
     """
     progress, name = state.progress, state.checkpoint.stem
@@ -102,9 +102,9 @@ def run_steps(
 
 
 def curves(checkpoint: Path, first: int) -> AbstractContextManager:
-    """What writes steps, from `first` on, to TensorBoard's files; an earlier attempt's from there on are replaced.
+    """A TensorBoard writer for the steps from `first` on. It replaces what an earlier attempt wrote for these steps.
 
-    Of several processes, the first writes. Without the package tensorboard nothing is written: the block gets None.
+    Only the first process writes. All others get None, and so does every process without the package tensorboard.
     """
     try:
         from torch.utils.tensorboard import SummaryWriter

@@ -1,8 +1,8 @@
 """Active learning: which image to have labelled next.
 
-The protocol is that of the code of the authors' follow-up (Bateni et al. 2022, arXiv 2201.05151): in every round the
-image of a pool that an acquisition function ranks first joins the labelled ones. Accuracy is that on held-out images,
-which are never bought. Transductive CNAPS' query set is the pool when it chooses, the held-out images when tested.
+The protocol is that of the authors' follow-up code (Bateni et al. 2022, arXiv 2201.05151). In every round, the pool
+image that an acquisition function ranks first joins the labelled images. Accuracy is measured on held-out images, which
+are never bought. Transductive CNAPS' query set is the pool when it chooses and the held-out images when it is tested.
 
 Here tasks are a study's episodes and FiLM is adapted once; the released code has alphabets or CIFAR-10, and adapts FiLM
 in each of 30 rounds. Scores are in float64: in float32 confident images tie.

@@ -11,10 +11,10 @@ from tcnaps.figures import style
 
 
 def unbalanced(draw: Draw, seed: int, concentration: float | int | None = None, present: int | None = None) -> Draw:
-    """Thins a draw that has equally many queries of every class to as many in all as one class had.
+    """Thins a balanced draw: all classes together keep as many queries as one class had.
 
-    With a `concentration` α they are in Dirichlet's proportions (Veilleux et al. 2021: α = 2), else equally many, up to
-    one, of so many `present` classes, chosen at random; None stands for all classes.
+    `concentration` is the α of a Dirichlet distribution that sets the classes' shares (Veilleux et al. 2021: α = 2).
+    Without it, `present` classes, chosen at random (None: all), have equally many queries, give or take one.
     """
     way = len(draw.classes)
     n_query = len(draw.query_images) // way

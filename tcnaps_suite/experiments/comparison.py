@@ -71,7 +71,7 @@ def load_variants(study: Study, names: Sequence[str]) -> dict[str, LoadedVariant
 
 
 def difference_from(rows: pd.DataFrame, column: str, base: float | str) -> pd.DataFrame:
-    """Adds `difference`: a row's accuracy minus that of the row with `base` in this column and all but time equal."""
+    """Adds `difference`: accuracy minus that of the row with `base` in `column` and equal other keys, time aside."""
     keys = [name for name in rows if name not in (column, "accuracy", "difference", "seconds")]
     bases = rows[rows[column] == base].set_index(keys)["accuracy"]
     return rows.assign(difference=rows["accuracy"] - bases.reindex(pd.MultiIndex.from_frame(rows[keys])).to_numpy())

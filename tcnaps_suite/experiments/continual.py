@@ -1,12 +1,12 @@
 """Continual learning: classes arrive a few at a time, and nothing but sums is kept of their images.
 
-The protocol is that of the code of the authors' follow-up (Bateni et al. 2022, arXiv 2201.05151). After each arrival
-all classes so far are tested, with one head (every class competes) or several (only those of the query's arrival do).
+The protocol is that of the authors' follow-up code (Bateni et al. 2022, arXiv 2201.05151). After each arrival all
+classes so far are tested, with one head (all classes compete) or several (only those of the query's arrival compete).
 
-As there, FiLM follows the task embedding of the `first` arrival, of the `latest`, or the `average` of all so far;
-queries go through the latest FiLM, and sums keep the FiLM they were made by. The released code keeps class means and
-inverse covariances, which refinement overwrites, and tests each arrival's queries apart. Here n_k, Σ x and Σ x xᵀ are
-kept, so under one FiLM the head is exactly that of all images at once, which all queries refine together.
+As there, FiLM follows the task embedding of the `first` arrival, of the `latest`, or the `average` of all so far. All
+queries use the present FiLM; each arrival's sums were made with the FiLM of their time. The released code keeps class
+means and inverse covariances, which refinement overwrites, and tests each arrival's queries apart. Here n_k, Σ x and
+Σ x xᵀ are kept, so under one FiLM the head equals that of all images at once, and all queries refine it together.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -55,7 +55,7 @@ def statistics_from(sums: Float[Tensor, "way d_and_1 d_and_1"], head: Head) -> C
 def in_span(
     sums: Float[Tensor, "way d_and_1 d_and_1"], query: Float[Tensor, "n_query d"]
 ) -> tuple[Float[Tensor, "way r_and_1 r_and_1"], Float[Tensor, "n_query r"]]:
-    """Both in coordinates of the span of all images, which are fewer and leave every distance as it is."""
+    """Sums and queries in coordinates of the span of all images: there are fewer of these, and no distance changes."""
     query = query.double()
     values, vectors = torch.linalg.eigh(sums[:, 1:, 1:].sum(0) + query.T @ query)
     basis = vectors[:, values > 1e-12 * values[-1]]  # (d, r)
@@ -70,7 +70,7 @@ def classify(
     limits: tuple[int, int],
     competing: Bool[Tensor, "n_query way"],
 ) -> Int[Tensor, "n_query"]:
-    """The queries' classes by what is kept, among those that compete, refined with the stopping rule (Algorithm 1)."""
+    """Labels of the queries from the `kept` sums, among competing classes, with the stopping rule (Algorithm 1)."""
 
     def distances_from(responsibilities: Float[Tensor, "n_query way"] | None):
         if responsibilities is None:

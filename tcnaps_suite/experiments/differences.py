@@ -1,6 +1,6 @@
 """What each difference between the paper and its released code costs: one switch at a time, paired, on one study.
 
-docs/fidelity.md describes the switches. Some need weights trained anew, from the study's backbone where they can.
+docs/fidelity.md describes the switches. Some need new weights, trained on the study's own backbone where possible.
 """
 
 import shutil
@@ -29,7 +29,7 @@ TRAINED = ("nothing", "adaptation", "everything")  # what a switch needs trained
 
 @dataclass(frozen=True)
 class Difference:
-    """One switch, from the study's side to the other; `row` is that of docs/fidelity.md.
+    """One switch, turned from the study's setting to the other; `row` is its number in docs/fidelity.md.
 
     `trains` says what has to be trained anew, `variants` whose accuracy it can change.
     """
@@ -94,9 +94,9 @@ def cost_of_differences(
 ) -> pd.DataFrame:
     """The change in accuracy, on the same episodes, when a switch is turned to its other side.
 
-    Weights trained on the way are kept in results/<study>/differences, where a later call finds them. With a number of
-    `episodes`, meta-trainings are that long and compared with one of that length with no switch turned. A row per
-    difference, evaluation, variant and group of `overall` has the mean difference over datasets, in [−1, 1].
+    New weights are kept in results/<study>/differences, where a later call finds them. If `episodes` is given, each
+    meta-training has that many, and is compared with one of the same length and no switch turned. There is one row per
+    difference, evaluation, variant and group of `overall`, with the mean difference over datasets, in [−1, 1].
     """
     recorded: dict[str, pd.DataFrame] = {}  # studies with the same logits share rows
 

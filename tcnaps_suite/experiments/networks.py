@@ -1,4 +1,4 @@
-"""Networks that turn images into features: those of a study, of torchvision, of timm, and one that brings its weights.
+"""Networks that turn images into features: a study's, torchvision's, timm's, and one whose package has its weights.
 
 A study's network must first be adapted (FiLM) to support and query images, as in an episode.
 """
@@ -108,7 +108,7 @@ def _of_timm(name: str, device: torch.device | str, pretrained: bool) -> Network
 
 
 def _answers(address: str) -> bool:
-    """Whether a server can be reached. Behind a proxy that is not known, and True."""
+    """Whether a server can be reached. Behind a proxy this is not known, and the answer is True."""
     server = urlsplit(address)
     try:
         if not getproxies():

@@ -1,7 +1,7 @@
 """Other ways to classify an episode, on the same features as Transductive CNAPS.
 
 A classifier takes support features (n_support, d), their labels, and query features (n_query, d), and returns the
-queries' labels. All but CNAPS' own scale features to length 1, as their papers do. No setting is tuned here.
+queries' labels. All but CNAPS' own heads bring features to length 1, as their papers do. No setting is tuned here.
 """
 
 from collections.abc import Callable
@@ -159,8 +159,8 @@ def of_easyfsl(name: str) -> Classifier:
 def rivals() -> dict[str, Classifier]:
     """Every classifier but CNAPS' own, by name; the inductive ones first.
 
-    They take features minus their mean in the episode, inductive ones minus that of the support features. Features
-    behind a ReLU are nearly parallel: scaled to length 1 they would hardly differ.
+    Transductive ones subtract the features' mean in the episode, inductive ones that in the support set. Without this,
+    features behind a ReLU are nearly parallel: scaled to length 1, they would hardly differ.
     """
     inductive = {
         "Prototypes": prototypes,

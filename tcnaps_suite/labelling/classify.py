@@ -24,12 +24,12 @@ COMPONENTS = 256  # dimensions of the points that are clustered, at most
 class Labels:
     """What a folder's images were labelled.
 
-    `table` has a row for every image that is no example or was corrected. There `label` is empty where the probability
-    is below the limit or the image belongs to no class, and `none_of_these` is "perhaps", or "yes" by a correction.
+    `table` has a row for every image that was corrected or is not an example. `label` is empty if the probability is
+    below the limit or the image belongs to no class. `none_of_these` is "perhaps", or "yes" after a correction.
     """
 
     table: pd.DataFrame  # of `COLUMNS`
-    examples: pd.DataFrame  # file and label of the images whose folder says their class, and no correction another
+    examples: pd.DataFrame  # file and label of images that lie in a class folder and that no correction changes
     trust: Trust | None  # None if the examples are too few
     verdicts: pd.Series  # "right", "wrong" or "" (unknown) for every row of the table, by its best guess
 
@@ -43,7 +43,7 @@ def label_images(
     left empty where the probability is below `abstain`. `class_prior` is the command's option.
     """
     corrected = folder.images["file"].map(corrections.get)
-    corrected = corrected.mask(corrected == folder.images["label"])  # such an example is none the less an example
+    corrected = corrected.mask(corrected == folder.images["label"])  # no correction: its folder says the same
     given = folder.images["label"].where(corrected.isna(), corrected)
     if lost := sorted(set(folder.classes) - set(given)):
         raise UserError(f"By the corrections, the class {lost[0]} has no example left: add one, or take one back.")

@@ -38,7 +38,7 @@ def read_corrections(file: Path, folder: ImageFolder) -> dict[str, str]:
 def save_corrections(folder: ImageFolder, changes: Mapping[str, str | None]) -> None:
     """Adds corrections to corrections.csv, beside those that another page may have saved meanwhile.
 
-    A correction is taken back by None, or by the class whose folder the image is in.
+    The label None takes a correction back, and so does the class whose folder the image is in.
     """
     own, place = dict(zip(folder.images["file"], folder.images["label"])), folder.path / CORRECTIONS
     with naming(place), FileLock(folder.path / f".{CORRECTIONS}.lock"):
@@ -80,7 +80,7 @@ def _task(folder: ImageFolder, row: tuple, score: float | None) -> dict:
 
 
 def _read_label_studio(file: Path) -> dict[str, str]:
-    """The choice in each image's last annotation: of all its tasks', the one that was changed last and not skipped."""
+    """Each image's choice in the annotation that was changed last, over all its tasks, without skipped annotations."""
     try:
         tasks = json.loads(file.read_text(encoding="utf-8"))
         pairs = [(task["data"]["image"], annotation) for task in tasks for annotation in task["annotations"]]

@@ -20,7 +20,7 @@ from tcnaps.data.listing import open_regular
 from tcnaps_suite.experiments.networks import AT_ONCE, PACKAGES, Network, open_network
 from tcnaps_suite.labelling.feature_cache import digests_of, read_features, write_features
 
-NARROWEST = 50  # times as long as it is wide: an image beyond that is not read
+NARROWEST = 50  # an image more than this many times as long as it is wide is not read
 LARGEST = 120e6  # pixels: a larger one is not read
 TO_ADAPT = 200  # unlabelled images that a study's network is adapted to; the paper's episodes have as many at most
 READERS = min(4, os.cpu_count() or 1)  # threads that read images ahead

@@ -2,7 +2,7 @@
 
 FOLDER/oak/*.jpg, FOLDER/elm/*.jpg, … are classes with a few images each, FOLDER/unlabelled/ holds all others. The
 labels are written to FOLDER/labels.csv and can be looked at in FOLDER/contact-sheet.html. FOLDER/corrections.csv, with
-the columns file and label, holds further examples. With such a table FOLDER/truth.csv, accuracy is computed.
+the columns file and label, holds further examples. If FOLDER/truth.csv has these columns, accuracy is computed.
 """
 
 import argparse
@@ -143,7 +143,7 @@ def _parser() -> argparse.ArgumentParser:
     add("--backbone", metavar="NAME", help=networks)
     add("--features", type=Path, metavar="FILE", help="an .npz with files and features, in place of a backbone")
     add("--abstain", type=float, default=0, metavar="P", help="leave the label empty where the probability is below P")
-    add("--sort-into", type=Path, metavar="DIR", help="then copy the images into DIR/<label>/; DIR lies outside FOLDER")
+    add("--sort-into", type=Path, metavar="DIR", help="copy the images into DIR/<label>/; DIR must lie outside FOLDER")
     add("--move", action="store_true", help="with --sort-into: move instead of copying")
     add("--undo", type=Path, metavar="DIR", help="take back what --sort-into DIR did, and do nothing else")
     add("--dry-run", action="store_true", help="write no labels, say what would be done")

@@ -4,7 +4,7 @@ import numpy as np
 from jaxtyping import Float, Int
 
 NUMBER = 10  # images at a time
-CANDIDATES = 2000  # the most doubtful, of which they are chosen
+CANDIDATES = 2000  # the most doubtful images, from which NUMBER are chosen
 NEAR = 2.0  # an image's likeness to another is exp(−NEAR · d² / median of d²)
 
 
@@ -13,9 +13,9 @@ def label_next(
 ) -> Int[np.ndarray, "m"]:
     """Numbers of the unlabelled images whose labels help most, the best first; at most `NUMBER`.
 
-    An image is in doubt by 1 − (its highest probability − its second). Chosen one after the other, each image raises
-    the sum over all images of doubt × likeness to the nearest chosen one most (facility location; Krause and Golovin,
-    2014). So outliers, which are like no other image, are not chosen, however doubtful they are.
+    An image's doubt is 1 − (its highest probability − its second). Images are chosen one by one. Each choice raises
+    most the sum, over the candidates, of doubt × likeness to the nearest chosen image (facility location; Krause and
+    Golovin, 2014). So outliers, which are like no other image, are not chosen, however doubtful they are.
     """
     ordered = np.sort(probabilities, axis=1)
     doubt = 1 - (ordered[:, -1] - ordered[:, -2])

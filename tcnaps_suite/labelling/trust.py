@@ -20,7 +20,7 @@ FOLDS = 5  # at most; no more than the smallest class has examples
 OTHERS = 2000  # unlabelled images that take part in a fold, at most
 COVERED = 0.9  # share of the images whose sets hold the right label
 FAMILIAR = 0.9  # share of the left-out examples that are not taken for foreign images
-SHARED = 2.0  # examples that weigh as one independent one in the interval: they fail together
+SHARED = 2.0  # this many examples count as one independent example in the interval, for they fail together
 LEARNING = 0.2  # errors fall with n examples per class as n to the power −0.2 (docs/my-images.md)
 TINY = 1e-12
 
@@ -87,7 +87,7 @@ def _temperature(probabilities: Float[np.ndarray, "n way"], labels: Int[np.ndarr
 
 
 def _interval(right: Bool[np.ndarray, "n"]) -> tuple[float, float]:
-    """Wilson's 95% interval, of fewer independent examples than there are."""
+    """Wilson's 95% interval, with `SHARED` examples counted as one."""
     n, share, z = len(right) / SHARED, right.mean(), norm.ppf(0.975)
     middle, half = share + z**2 / (2 * n), z * math.sqrt(share * (1 - share) / n + z**2 / (4 * n**2))
     return (middle - half) / (1 + z**2 / n), (middle + half) / (1 + z**2 / n)

@@ -166,8 +166,8 @@ def camera(
 ) -> np.ndarray:
     """Photographs scenes (n, 3, size, size) as uint8 (n, size, size, 3), each with its own light, lens and grain.
 
-    `exposure`, `contrast` and `cast` bound logarithms of gains: of brightness (half as far upwards, because white
-    saturates), around mid-grey, of each channel. `softness` of the blur is in 32nds of the image's side.
+    Three arguments bound the logarithm of a gain: `exposure` of brightness (half as far upwards, because white
+    saturates), `contrast` around mid-grey, `cast` of each channel. `softness` of the blur is in 32nds of the side.
     """
     n, size = len(images), images.shape[-1]
     sigma = rng.uniform(0, softness, n) * size / 32

@@ -1,7 +1,7 @@
 """textures: procedural surfaces. A class has a structure and a palette; images turn, zoom, bend and relight it.
 
-A family draws a class's parameters and returns a function that paints images: from a generator, coordinates along and
-across the texture's axis, and each image's angle and zoom to a field (n, size, size) from 0 to 1.
+A family draws a class's parameters and returns a function that paints images. It takes a generator, coordinates along
+and across the texture's axis, and each image's angle and zoom, and returns a field (n, size, size) from 0 to 1.
 """
 
 from collections.abc import Callable

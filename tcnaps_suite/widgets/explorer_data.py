@@ -28,7 +28,7 @@ def variants_of(trainings: Collection[str]) -> list[str]:
 
 
 def evaluations_of(study: Study, variants: Sequence[str]) -> list[str]:
-    """The evaluations whose trainings serve all these variants, of which there must be one."""
+    """The evaluations whose trainings serve all these variants; a UserError if there is none."""
     needed = needed_trainings(variants)
     if not (names := list(study.evaluations_of(needed))):
         raise UserError(

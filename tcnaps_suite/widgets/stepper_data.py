@@ -38,7 +38,7 @@ def head_name(head: Head) -> str:
 
 
 def with_head(head: Head, name: str, identity_weight: float | int, scale: float | None = None) -> Head:
-    """A training's head with the settings of another, by its name in `HEADS`. The scale's default is the settings'."""
+    """A training's head with the settings `HEADS[name]`. Without a `scale`, that of the settings or head stays."""
     changes = HEADS[name] | ({} if scale is None else {"scale": float(scale)})
     return replace(head, **changes, identity_weight=float(identity_weight))
 

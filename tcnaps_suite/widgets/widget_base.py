@@ -107,7 +107,7 @@ class StudyWidget(VBox):
         self.add_class("tcnaps-widget").add_class(f"tcnaps-{self.kind}")
 
     def add(self, **controls: tuple[ipywidgets.Widget, Callable[[], object]]) -> HBox:
-        """Adds controls by name, with the reaction when the user changes or presses it; returns them side by side.
+        """Adds controls by name, each with its reaction to the user's change or press; returns them side by side.
 
         Errors of reactions are shown. While nothing else is shown, only `load` reacts.
         """
@@ -153,7 +153,7 @@ class StudyWidget(VBox):
 
     @contextmanager
     def loading(self, work: str) -> Iterator[None]:
-        """Says which work is under way inside; if it fails, nothing is shown."""
+        """Shows what work the block is doing; calls `hide` if the block fails."""
         self.busy.value = f"{html.escape(work)} …"
         try:
             yield

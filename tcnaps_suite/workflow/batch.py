@@ -83,11 +83,11 @@ def _options(arguments: list[str]) -> argparse.Namespace:
     usage, more = "%(prog)s [options] study [-- ...]", "after --: rules to run, and further options for Snakemake"
     whole = commands.add_parser("study", help="bring a study up to date", usage=usage, epilog=more)
     whole.add_argument("study", help="the study's YAML, for instance configs/miniature.yaml")
-    whole.add_argument("--cores", type=int, default=0, help="that the jobs share; 0, the default: all of this machine")
+    whole.add_argument("--cores", type=int, default=0, help="cores that the jobs share; 0, the default, means all")
     whole.add_argument("--profile", metavar="NAME", help="run jobs elsewhere, as profiles/NAME says: slurm, kubernetes")
     whole.add_argument("--dry-run", action="store_true", help="only list what is stale, and what data is missing")
-    whole.add_argument("--device", default="cpu", help="that trains and evaluates: cpu (default), cuda, cuda:1, ...")
-    whole.add_argument("--processes", type=int, default=1, help="that share a training or an evaluation; default: 1")
+    whole.add_argument("--device", default="cpu", help="where networks run: cpu (default), cuda, cuda:1, ...")
+    whole.add_argument("--processes", type=int, default=1, help="processes per training or evaluation; default: 1")
     for command in (one, whole):
         command.add_argument("--parent", type=int, help="end when this process, which started us, is gone")
     cut = arguments.index("--") if "--" in arguments else len(arguments)

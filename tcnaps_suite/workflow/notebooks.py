@@ -26,8 +26,8 @@ class Need(_Section):
     """Evaluations that a study must have: they name all `trainings` and have one of the `kinds` of protocol.
 
     They also name one of `datasets`, if there are any. The first kind is preferred. With `differ_in` there must be two
-    that differ in this setting alone. `parameter` is set to the evaluation's name, or with `most` to a list of at most
-    so many.
+    that differ in this setting alone. `parameter` is set to the evaluation's name or, if `most` is given, to a list of
+    at most that many names.
     """
 
     trainings: tuple[str, ...] = ()

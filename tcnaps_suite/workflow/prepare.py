@@ -30,7 +30,7 @@ def main(arguments: list[str] | None = None) -> int:
 def prepare(study: Study, only_list: bool = False) -> int:
     """Prepares every dataset of a study, prints what each split holds, and returns the exit status.
 
-    One dataset at fault keeps no other from being prepared. The datasets' digests go to results/<study>/.ready, a file
+    If one dataset fails, the others are still prepared. The datasets' digests go to results/<study>/.ready, a file
     for each. With `only_list` nothing is prepared or written, and the status is 0.
     """
     status, folder, unmet = 0, project_root() / study.data_folder, []

@@ -18,7 +18,7 @@ from tcnaps.config import Study, UserError, project_root
 from tcnaps.config.fingerprint import code_version
 from tcnaps.config.storage import file_digest, write_text
 
-# The tables that are compared: what names one of their rows. Each has the columns `difference` and `interval`.
+# The compared tables, each with the columns that identify a row. All have the columns `difference` and `interval`.
 CONTRASTS = {
     "claims.csv": ["images", "claim", "contrast", "setting", "domain"],
     "gain-at-1-shot.csv": ["evaluation", "dataset"],

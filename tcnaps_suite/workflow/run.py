@@ -94,9 +94,9 @@ def _make(study: Study, options: Sequence[str]) -> int:
 
 
 def _without_future(results: Path, figures: Path) -> None:
-    """Gives all files the same time where some are newer than now, as after a clock went back.
+    """If some files are dated in the future, as after a clock was set back, gives all files the present time.
 
-    Snakemake would delete what it makes of such files. Evaluations run again, and keep the rows that fit.
+    Otherwise Snakemake would delete what it makes from such files. Evaluations run again, and keep the rows that fit.
     """
     now = time.time_ns()
     files = [file for place in (results, figures) for file in place.rglob("*") if file.is_file()]

@@ -1,7 +1,7 @@
 """Serves the notebooks with widgets by Voilà. Visitors see no code, can run none, and no file is written.
 
-With --label it serves the page for labelling a folder, which writes there, so it asks for a token, which the printed
-address has. voila.json holds Voilà's other settings.
+With --label it serves the page for labelling a folder. That page writes to the folder, so the server asks for a token;
+the printed address has it. voila.json holds Voilà's other settings.
 """
 
 import argparse
@@ -63,7 +63,7 @@ def main(arguments: list[str] | None = None) -> None:
             served = copy_notebook(LABELLING, results / "served-labels", parameters)
     except UserError as error:
         parser.error(str(error))
-    # Only this machine's names are answered, with a token, too. Otherwise another site could let its own name resolve
+    # Requests must name this machine, even those with a token. Otherwise another site could let its own name resolve
     # to this machine and read along (DNS rebinding).
     guard = {"allow_remote_access": False, "local_hostnames": LOCAL_NAMES}
     guard["headers"] = {"Content-Security-Policy": POLICY}

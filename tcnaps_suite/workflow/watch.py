@@ -1,7 +1,7 @@
 """Shows how trainings go, in TensorBoard. Arguments go to TensorBoard: python -m tcnaps_suite.workflow.watch
 
-Only this machine's names are answered. Otherwise another site could let its own name resolve to this machine and read
-along (DNS rebinding).
+Requests must name this machine. Otherwise another site could let its own name resolve to this machine and read along
+(DNS rebinding).
 """
 
 import socket

@@ -3,16 +3,11 @@
 import numpy as np
 import pandas as pd
 import pytest
+from coverage_of_intervals import gains_of_episodes, layout, values_of_trainings
 from scipy import stats
 
 from tcnaps.evaluation import intervals
 from tcnaps.evaluation.intervals import estimates, half_width, other_classes
-
-
-def layout(values):
-    """A frame of values[simulation, replicate, dataset, episode]."""
-    index = pd.MultiIndex.from_product(map(range, values.shape), names=["run", "replicate", "dataset", "episode"])
-    return pd.Series(values.ravel(), index, name="value").reset_index()
 
 
 def simulated(n, replicates, datasets, episodes, sizes, seed):
@@ -64,10 +59,7 @@ def test_trainings_never_add_less_than_their_noise(replicates):
 @pytest.mark.parametrize(("in_common", "interaction"), [(0, 1), (0.3, 1), (0.5, 1)])
 def test_trainings_that_agree_by_luck_do_not_make_the_interval_narrow(in_common, interaction):
     """Of the narrowest fifth of intervals, too, at least nine of ten cover: trainings interact with datasets."""
-    random, shape = np.random.default_rng(2), (2000, 3, 8, 2)
-    parts = [(in_common, (2000, 3, 1, 1)), (interaction, (2000, 3, 8, 1)), (0.1, shape)]
-    values = sum(size * random.normal(size=part) for size, part in parts) + np.zeros(shape)
-    estimated = estimates(layout(values), ["run"], "value")
+    estimated = estimates(values_of_trainings(2000, 3, 8, in_common, interaction, seed=2), ["run"], "value")
     covers = estimated["value"].abs() <= estimated["interval"]
     narrowest = estimated["interval"] <= estimated["interval"].quantile(0.2)
     assert covers.mean() > 0.94 and covers[narrowest].mean() > 0.9
@@ -112,21 +104,11 @@ def test_replicates_need_the_same_episodes():
         estimates(frame.iloc[:-1], ["run"], "value")
 
 
-def episodes_of_classes(n_classes, n_episodes, ways, spread, seed):
-    """A per-episode table: the mean of the effects of an episode's classes, and noise of 0.08."""
-    random = np.random.default_rng(seed)
-    effects = random.normal(0, spread, n_classes)
-    chosen = [random.choice(n_classes, random.integers(*ways, endpoint=True), replace=False) for _ in range(n_episodes)]
-    gains = [effects[classes].mean() + random.normal(0, 0.08) for classes in chosen]
-    names = [tuple(f"class {k}" for k in classes) for classes in chosen]
-    return pd.DataFrame({"dataset": "blobs", "episode": range(n_episodes), "classes": names, "gain": gains})
-
-
 @pytest.mark.parametrize("ways", [(5, 5), (5, 20)], ids=["5-way", "variable"])
 @pytest.mark.parametrize("n_classes", [20, 64])
 def test_an_interval_for_other_classes_covers_them(n_classes, ways):
     """The mean effect of all possible classes is 0; an interval over episodes alone covers it in half of the cases."""
-    samples = [episodes_of_classes(n_classes, 300, ways, 0.05, seed).assign(dataset=str(seed)) for seed in range(80)]
+    samples = [gains_of_episodes(n_classes, 300, ways, 0.05, 0.08, seed) for seed in range(80)]
     rows = other_classes(pd.concat(samples), "gain").set_index("dataset").drop("all")
     classes, episodes = ((rows["gain"].abs() <= rows[name]).mean() for name in ("class_interval", "interval"))
     assert 0.89 <= classes <= 0.99 and episodes < 0.85
@@ -135,7 +117,7 @@ def test_an_interval_for_other_classes_covers_them(n_classes, ways):
 
 def test_at_a_fixed_way_the_variance_is_that_of_the_class_means():
     """m² (C − 1) / (C (C − m)²) times the spread of the means over the episodes that hold a class, less their noise."""
-    table, m, c = episodes_of_classes(12, 5000, (5, 5), 0.3, 0), 5, 12
+    table, m, c = gains_of_episodes(12, 5000, (5, 5), 0.3, 0.08, 0), 5, 12
     means = table.explode("classes").groupby("classes")["gain"].mean()
     noise = (c - 1) * table["gain"].var() * (1 - m / c) / (len(table) * m / c)
     spread = ((means - table["gain"].mean()) ** 2).sum() - noise
@@ -147,9 +129,9 @@ def test_at_a_fixed_way_the_variance_is_that_of_the_class_means():
 
 
 def test_classes_that_are_in_every_episode_tell_nothing_of_others():
-    table = episodes_of_classes(5, 30, (5, 5), 0.05, 0)
+    table = gains_of_episodes(5, 30, (5, 5), 0.05, 0.08, 0).assign(dataset="blobs")
     assert other_classes(table, "gain")["class_interval"].isna().all()
-    many = episodes_of_classes(20, 30, (5, 5), 0.05, 1).assign(dataset="many")
+    many = gains_of_episodes(20, 30, (5, 5), 0.05, 0.08, 1).assign(dataset="many")
     both = other_classes(pd.concat([table, many]), "gain").set_index("dataset")
     assert np.isnan(both.loc["blobs", "class_interval"])  # and counts in the mean with its episodes alone
     expected = (both.loc["blobs", "of_episodes"] + both.loc["many", "of_classes"]) / 4
@@ -157,7 +139,7 @@ def test_classes_that_are_in_every_episode_tell_nothing_of_others():
 
 
 def test_the_mean_over_datasets_counts_each_dataset_once():
-    tables = [episodes_of_classes(20, n, (5, 5), 0.05, n).assign(dataset=str(n)) for n in (50, 200)]
+    tables = [gains_of_episodes(20, n, (5, 5), 0.05, 0.08, n) for n in (50, 200)]
     table = other_classes(pd.concat(tables), "gain").set_index("dataset")
     assert table.loc["all", "gain"] == pytest.approx(np.mean([frame["gain"].mean() for frame in tables]))
     assert table.loc["all", "n_classes"] == 40

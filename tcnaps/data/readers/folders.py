@@ -187,7 +187,7 @@ def _read(path: Path) -> list[tuple[str, str, str]]:
                 rows = [["class"], *(row[:1] for row in rows)]
         columns = [_COLUMNS.get(name.strip().casefold(), "") for name in rows.pop(0)]
     except (OSError, ValueError, AttributeError, TypeError, IndexError, RecursionError, csv.Error) as error:
-        raise DatasetError(f"{path} is no list that can be read ({error}). {REMEDY}.") from error
+        raise DatasetError(f"{path} can't be read as a list ({error}). {REMEDY}.") from error
     if "class" not in columns:
         raise DatasetError(f"{path} has no column called class. {REMEDY}.")
     places = {name: columns.index(name) for name in ("class", "split", "file") if name in columns}

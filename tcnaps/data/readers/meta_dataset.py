@@ -203,7 +203,7 @@ def _length(header: bytes, where: str) -> int:
 
 
 def parse_example(data: bytes) -> tuple[bytes, int]:
-    """The features `image` (one bytes value) and `label` (one int64 value). Of each, the last one counts."""
+    """The features `image` (one bytes value) and `label` (one int64 value). If one is repeated, the last counts."""
     features = {}
     for content in _fields(memoryview(data), 1):  # Example.features
         for entry in _fields(content, 1):  # Features.feature, a map

@@ -1,4 +1,4 @@
-"""The numbers of `tcnaps.method` with less work, but for rounding, and the choice between this and plain arithmetic.
+"""Computes the numbers of `tcnaps.method`, equal up to rounding, with less work; chooses fast or plain arithmetic.
 
 A study's `arithmetic: plain` turns fast arithmetic off for one study, TCNAPS_FAST=0 for a whole process.
 """

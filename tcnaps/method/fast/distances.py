@@ -1,8 +1,8 @@
 """Squared Mahalanobis distances with as few multiplications as the features allow.
 
-Where Q_k = D_k + S_k, a diagonal and the scatter of the class's images, axes in which S_k is too small to matter need
-the diagonal alone (`axes_to_leave_out`), images of negligible weight need not be looked at, and what remains is taken
-by images (the Woodbury identity) or by axes (Q_k itself), whichever multiplies less.
+Q_k = D_k + S_k is a diagonal plus the scatter of the class's images. Axes in which S_k is too small to matter use the
+diagonal alone (`axes_to_leave_out`). Images of negligible weight are skipped. The rest is computed by images (the
+Woodbury identity) or by axes (from Q_k itself), whichever needs fewer multiplications.
 """
 
 from collections.abc import Sequence
@@ -32,7 +32,7 @@ def squared_distances(
     """(z − μ_k)ᵀ Q_k⁻¹ (z − μ_k) and log|Q_k| for Q_k = D_k + S_k, S_k = Σ_j weights_jk (z_j − μ_k)(z_j − μ_k)ᵀ.
 
     z are the points, z_j the members, in axes in which every D_k is diagonal, and above 0; weights are λ_k w_jk / n_k.
-    Of the members the first count in one class each: `shots` says how many in each class.
+    The first `sum(shots)` members are support images, `shots[k]` of class k; each counts in its own class alone.
     """
     # S_k = X_kᵀ X_k. Leaving out rows x_j of X_k lowers Q_k by Δ ≼ (Σ_j |x_j|²) I, and Q_k ≽ floor · I, so a squared
     # distance grows by at most the factor 1 + Σ_j |x_j|² / floor. `count` members per class leave that to rounding.

@@ -1,9 +1,9 @@
 """The networks: the backbone in evaluation mode, and the set encoder.
 
 In the backbone gamma · BN(conv(x)) + beta is one convolution. In the set encoder each layer is one autograd function.
-Batch-norm rises with each channel once the sign of a negative gamma is in the convolution, so the maximum of a window
-is taken first, and the convolution's output, by far the largest tensor, is held for a few images at a time only.
-The backward pass computes it again in the first layer, where that is cheap and the output the largest.
+The sign of a negative gamma moves into the convolution. Batch-norm then increases with its input, so max-pooling can
+come first. The convolution's output, by far the largest tensor, is held for a few images at a time only. The backward
+pass computes it again in the first layer, where the output is largest and computing it is cheap.
 """
 
 from collections.abc import Sequence
@@ -46,7 +46,7 @@ def images_at_once(images: Float[Tensor, "n 3 height width"], most: int, channel
 def _rectified(layer: nn.Module, x: Tensor, film: Film, shortcut: Tensor | None = None) -> Tensor:
     """relu(layer(x, film) + shortcut), in place: fresh memory costs as much as the additions.
 
-    FiLM that needs gradients stays outside of frozen convolutions, since folded it would cost their weights' gradients.
+    FiLM that needs gradients is not folded into frozen convolutions: the weights' gradients would be computed, too.
     """
     apart = film is not None and torch.is_grad_enabled() and not layer.conv.weight.requires_grad
     x = _folded_conv(layer, x, None if apart else film)
@@ -80,7 +80,7 @@ def encoding(encoder: nn.Module, x: Float[Tensor, "n 3 height width"]) -> Float[
 class PooledLayer(torch.autograd.Function):
     """relu(max_pool(batch_norm(conv(x)))) with the statistics of x, in the precision of x.
 
-    The convolutions of `at_once` images are held in memory together, and computed `again` on the way back or kept. The
+    It convolves `at_once` images at a time. The backward pass computes their outputs `again`, or finds them kept. The
     bias cancels, since the mean contains it, so its gradient is 0. Second derivatives are not implemented.
     """
 

@@ -76,7 +76,7 @@ class FewImages:
         return self._products(self.samples.members)
 
     def _products(self, members: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Inner products about the members' mean: among them, theirs with the points, and of each point with itself."""
+        """Inner products about the members' mean: member with member, member with point, each point with itself."""
         centre, n_support = members.mean(0), self.samples.one_hot.shape[0]
         centred = members - centre
         among = centred @ centred.T
@@ -112,7 +112,7 @@ class FewImages:
 
 
 class LowRank:
-    """A class is an update of a diagonal, of low rank or in few axes; the support set lies in the first axes."""
+    """Each Q_k is a diagonal plus a matrix of low rank or in few axes. The support set lies in the first axes."""
 
     def __init__(self, samples: Samples, head: Head, support_axes: int):
         self.samples, self.head, self.support_axes = samples, head, support_axes

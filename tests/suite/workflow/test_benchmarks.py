@@ -5,6 +5,7 @@ import sys
 from dataclasses import replace
 from pathlib import Path
 
+import coverage_of_intervals
 import device_rows
 import direct_model
 import drawing
@@ -49,6 +50,16 @@ def test_rows_beside_an_expert_s_clustering_and_scikit_learn_s_models():
     few = next(rows.GROUPS["estimator"](32))
     right = {name: build()().item() for name, build in few.calls.items()}
     assert min(right.values()) > 0.3 and list(right)[-1] == "self-training"  # of ten classes
+
+
+def test_coverage_of_intervals_writes_a_row_for_each_setting(tmp_path, monkeypatch):
+    settings = {"n_classes": (12,), "way": ["5"], "n_episodes": [9], "class_spread": (0, 1)}
+    monkeypatch.setattr(coverage_of_intervals, "OF_CLASSES", settings)
+    monkeypatch.setattr(sys, "argv", ["coverage_of_intervals.py", "--out", str(tmp_path), "--cases", "4"])
+    coverage_of_intervals.main()
+    of_classes, of_trainings = (pd.read_csv(tmp_path / f"{name}.csv") for name in ("classes", "trainings"))
+    assert (len(of_classes), len(of_trainings)) == (2, 60) and set(of_trainings["cases"]) == {16}
+    assert of_classes["class_interval"].between(0.25, 1).all() and of_trainings["interval"].between(0.5, 1).all()
 
 
 def test_an_episode_on_a_device_part_by_part(monkeypatch):
