@@ -86,6 +86,8 @@ def sources_and_options(description: str) -> tuple[list[ImageSource], argparse.N
 
 def main() -> None:
     sources, options = sources_and_options(__doc__)
+    if len(sources) < 2:
+        raise SystemExit("Name a second file: images of the next dataset belong to no class of a folder.")
     rows, pairs = [], list(zip(sources, sources[1:] + sources[:1]))
     for (source, other), index in tqdm([(p, i) for p in pairs for i in range(options.folders)], desc="folders"):
         features, given, true = simulated_folder(source, other, index)
@@ -94,7 +96,7 @@ def main() -> None:
     table = pd.DataFrame(rows)
     write_csv(table, options.out / "trust-folders.csv")
     means = table.drop(columns=["dataset", "folder"]).groupby("shot").mean()
-    means = pd.concat([means, means.mean().to_frame("all").T]).rename_axis("shot").reset_index()
+    means = pd.concat([means, table[means.columns].mean().to_frame("all").T]).rename_axis("shot").reset_index()
     write_csv(means.assign(folders=[*table.groupby("shot").size(), len(table)]), options.out / "trust.csv")
     print(means.round(3).to_string(index=False))
 

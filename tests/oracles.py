@@ -68,10 +68,7 @@ def naive_trajectory(
     uniform_weight=0.5,
     **covariance_options,
 ):
-    """Algorithm 1 without its stopping rule: the query logits after steps 0, ..., `steps`.
-
-    `class_divisor` is that of step 0.
-    """
+    """Algorithm 1 without its end: the query logits after steps 0, ..., `steps`; `class_divisor` is step 0's."""
     way = int(labels.max()) + 1
     extra = query[:0] if extra is None else extra
     one_hot = torch.zeros(len(support), way, dtype=support.dtype)

@@ -1,7 +1,4 @@
-"""Files as the authors' release would write them, with weights and images by the recipes of the reference values.
-
-`reference` is always the folder of reference values; its README.md, sections 1 to 3, describes both recipes.
-"""
+"""Files as the authors' release has them, by the recipes in the README of the folder of reference values."""
 
 import json
 import zlib
@@ -58,10 +55,7 @@ def released_shapes(kind):
 
 
 def random_weights(kind, seed=0):
-    """Weights of the right names and shapes; every tensor is another one.
-
-    The rows of a tensor are equal and share their memory, which makes files of a megabyte instead of 80.
-    """
+    """Weights of the right names and shapes. A tensor's equal rows share their memory, so that files are small."""
     generator = torch.Generator().manual_seed(seed)
     weights = {}
     for name, shape in released_shapes(kind).items():

@@ -1,7 +1,4 @@
-"""Servers of notebooks as processes, and pages of theirs in a browser: JupyterLab, Notebook 7, Voilà.
-
-A site's `open(name)` gives a Playwright page on which the notebook has been run to its end.
-"""
+"""Servers of notebooks: JupyterLab, Notebook 7, Voilà. A site's `open(name)` gives a page, run to its end."""
 
 import contextlib
 import json
@@ -46,10 +43,7 @@ def find_chromium() -> str:
 
 
 class Server:
-    """A process that answers at `url`, with a Jupyter of its own: no setting of the user's is read or written.
-
-    As a context manager it has answered at `path`; in the end its kernels are ended, too.
-    """
+    """A process that answers at `url`, with a Jupyter of its own: no setting of the user's is read or written."""
 
     def __init__(self, module: str, *options: str, folder: Path, scratch: Path, path: str = ""):
         with socket.socket() as probe:

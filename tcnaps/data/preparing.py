@@ -62,8 +62,7 @@ class Preparation:
     def stamp(self) -> str:
         """A cheap digest that changes when files of the source are added, taken away or renamed.
 
-        It covers size and time of change of the files in `needs`, and the time of change of each folder there and
-        below. Names are relative, so a dataset may be moved.
+        It covers `needs`: files by size and time of change, folders and those below by time. A moved dataset keeps it.
         """
         if missing := [str(path) for path in self.needs if not os.path.exists(path)]:  # False for over-long paths, too
             raise MissingFiles(f"Dataset '{self.dataset}': there is no {', '.join(missing)}. {self.help}")

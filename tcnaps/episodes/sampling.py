@@ -178,8 +178,7 @@ def sample_shots(
 ) -> PerClass:
     """Support images per class: one, plus a share of the rest in proportion to class_size · exp(a_k).
 
-    a_k is uniform in `LOG_WEIGHTS`. Shares are rounded down and no class gives more images than it has left, so the
-    shots sum to at most `support_size`, which is at least the way.
+    a_k is uniform in `LOG_WEIGHTS`. Shares are rounded down; their sum is at most `support_size`, at least the way.
     """
     way = len(class_sizes)
     weights = class_sizes * np.exp(generator.uniform(*LOG_WEIGHTS, way))
@@ -192,8 +191,7 @@ def sample_uniform_shots(
 ) -> PerClass:
     """Support images per class, uniform in {1, ..., min(maximum_per_class, remaining_k)}, as in section 4.1.
 
-    If they sum to more than `maximum_support_size`, every class keeps one image, and the rest is drawn uniformly from
-    all other images. So shots shrink in proportion, on average.
+    Above `maximum_support_size` in all, every class keeps one image, and the rest is drawn uniformly from all others.
     """
     shots = generator.integers(1, np.minimum(remaining, maximum_per_class), endpoint=True)
     if shots.sum() <= maximum_support_size:

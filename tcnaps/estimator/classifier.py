@@ -46,8 +46,7 @@ class TransductiveMahalanobisClassifier(ClassifierMixin, BaseEstimator):
     without a label have the label -1, as in `sklearn.semi_supervised`, or None (or a missing value of pandas) beside
     strings, in a list, a Series or an array of dtype object.
 
-    Memory: X five times over and three tables of rows × classes; for `predict` and `covariances_` also the classes'
-    covariances, twice.
+    Memory: X five times and three tables of rows × classes; with `predict` or `covariances_`, the covariances twice.
 
     Args:
         scale: factor on the squared distances in the softmax; "auto" chooses it at every step from unlabelled rows.

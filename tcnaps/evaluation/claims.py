@@ -1,13 +1,8 @@
 """The paper's claims as paired contrasts, each with the paper's number, ours, its interval, and a verdict.
 
 Real and rendered images are never averaged: a study that has both decides each contrast twice. The interval of a
-contrast is for other test classes, other episodes and, with several replicates, other trainings. Its verdict is
-
-* "no effect" if the whole interval lies within ± the study's margin;
-* else "holds" if the difference is told from 0 and has the sign that the paper expects, "opposite" if it has the other;
-* else "open".
-
-Told from 0 means: the interval's p-value, after Holm's correction (1979) for the claim's contrasts, is below 5%.
+contrast is for other test classes, other episodes and, with several replicates, other trainings. docs/glossary.md
+(Verdicts) says when a contrast holds, shows no effect, is opposite to the claim, or stays open.
 """
 
 from dataclasses import dataclass
@@ -28,7 +23,7 @@ from tcnaps.evaluation.statistics import (
     rule_accuracies,
     with_classes,
 )
-from tcnaps.evaluation.stopped_rows import recorded_predictions, variant_predictions
+from tcnaps.evaluation.stopped_rows import EPISODE, recorded_predictions, variant_predictions
 from tcnaps.method.variants import ALL_VARIANTS, VARIANTS
 
 CLAIMS = {
@@ -42,6 +37,7 @@ CLAIMS = {
     "C6": "Any refinement beats none",
     "C6, maximum": "A maximum above the minimum beats stopping there",
     "C6, minimum": "A minimum of 2 beats no minimum",
+    "C6, limits": "A minimum and a maximum together beat no limits",
     "C6, over-fitting": "Too many steps lose accuracy",
     "C7": "Accuracy grows with the number of queries per class",
     "C8": "A backbone trained on more classes (FETI) lifts everything, and the transductive gain stays",
@@ -53,7 +49,7 @@ COLUMNS += ["n_datasets", "n_classes", "n_episodes", "n_replicates", "replicates
 COLUMNS += ["plan_trainings", "plan_classes", "plan_episodes", "verdict"]  # docs/glossary.md explains them all
 VARIABLE = "variable"
 NONE, FREE, RULE = "No Refinements", "No Min/Max", "Min 2 Max 4"  # as in Table 4
-SHORT, LONGEST = "Min 2 Max 2", "all recorded steps"
+SHORT, LATE, LONGEST = "Min 2 Max 2", "No Min Max 4", "all recorded steps"
 MORE = ", more classes"  # a variant of the second study
 # The variants of Table 3 with a mixture's head, and the same with the paper's.
 MIXTURES = {"FEOT GMM": "FEOT", "COT GMM": "COT", "GMM": "Simple", "GMM-EM": "Transductive", "GMM-EM+": "Transductive+"}
@@ -97,7 +93,8 @@ CONTRASTS = [
     *(Contrast("C5, log|Q|", mixture, f"{name} ½", sign=-1) for mixture, name in MIXTURES.items() if name in HALVES),
     *(Contrast("C6", rule, NONE) for rule in (FREE, RULE)),
     Contrast("C6, maximum", RULE, SHORT),
-    Contrast("C6, minimum", RULE, FREE),
+    Contrast("C6, minimum", RULE, LATE),
+    Contrast("C6, limits", RULE, FREE),
     Contrast("C6, over-fitting", LONGEST, RULE, sign=-1),
     *(Contrast("C7", "most queries", "fewest", setting) for setting in ("1-shot", "5-shot")),
     *(Contrast("C8", name + MORE, name, shot) for name in ("Simple", "Transductive") for shot in ("1-shot", "5-shot")),
@@ -110,17 +107,19 @@ def claims_table(
 ) -> pd.DataFrame:
     """Every contrast of every claim, a row for each kind of images, with the `COLUMNS`; differences in [−1, 1].
 
-    `rows` are those of all evaluations and replicates of a study, without untrained networks; from `load_rows`. The
-    study's stopping rule, `limits`, stands for the paper's. A difference up to the `margin`, in [0, 1], is no effect.
-    C8 needs the rows of a second study, `rows_of_more_classes`.
+    `rows`, from `load_rows`, are those of all evaluations and replicates, without untrained networks. The stopping rule
+    `limits` stands for the paper's. A difference up to the `margin` is no effect. C8 needs `rows_of_more_classes`.
     """
     tables = []
     for kind, of_kind in rows.assign(images=rows.get("images", "real")).groupby("images", sort=False, observed=True):
         evidence = Evidence(of_kind, limits, more_classes)
         for contrast in CONTRASTS:
             facts = {"images": kind, "claim": contrast.claim, "contrast": contrast.name, "setting": contrast.setting}
-            facts |= {"domain": contrast.domain, "sign": contrast.sign, **_published(contrast)}
-            tables.append(facts | _estimated(evidence.pairs(contrast), contrast.sign, margin))
+            pairs = evidence.pairs(contrast)
+            facts |= {"domain": contrast.domain, "sign": contrast.sign}
+            if contrast.setting == VARIABLE or pairs is None or (pairs["way"] == 5).all():
+                facts |= _published(contrast)
+            tables.append(facts | _estimated(pairs, contrast.sign, margin))
     table = pd.DataFrame(tables, columns=COLUMNS)
     table["excluded"] = (table["difference"] - table["paper"]).abs() > table["interval"]
     table = table.fillna(dict.fromkeys(["replicates", "worst", "classes_at_hand"], ""))
@@ -138,7 +137,7 @@ def rows_of_more_classes(study: Study) -> pd.DataFrame | None:
 
 
 def _decided(table: pd.DataFrame, margin: float) -> pd.DataFrame:
-    """The table with the verdicts: see the top of this file."""
+    """The table with the verdicts: see docs/glossary.md."""
     table = table.assign(verdict="open")
     for _, contrasts in table.groupby(["images", "claim"], sort=False):
         p = contrasts["p"].dropna().sort_values()
@@ -208,7 +207,7 @@ def _estimated(pairs: pd.DataFrame | None, sign: int, margin: float) -> dict:
         if pd.notna(mean[part]) and (unit != "n_replicates" or len(replicates) > 1):
             facts[plan] = needed(mean[part] * mean[unit], margin / np.sqrt(3))
     if list(datasets.index) == [""]:  # the units are classes, of all datasets together
-        return facts | {"plan_episodes": None}
+        return facts | dict.fromkeys(["plan_episodes", "n_episodes", "n_datasets", "episode_interval"])
     worst = datasets.index[(sign * datasets["difference"]).argmin()]
     improved = (pairs["difference"] > 0) + 0.5 * (pairs["difference"] == 0)
     facts |= {"worst": f"{worst} {_points(datasets.loc[worst, 'difference'])}"}
@@ -273,6 +272,8 @@ class Evidence:
         """The evaluations of a setting that hold these variants; fixed ones by way, then by queries per class."""
         needed = {ALL_VARIANTS[name.removesuffix(MORE)].training for name in variants}
         usable = self.evaluations[[needed <= trainings for trainings in self.evaluations["trainings"]]]
+        if any(name.endswith(MORE) for name in variants):
+            usable = usable[usable.index.isin(self.more_classes["evaluation"])]
         if setting == VARIABLE:
             return list(usable.index[~usable["fixed"]])
         usable = usable[usable["fixed"] & (usable["shot"] == int(setting.removesuffix("-shot")))]
@@ -280,7 +281,8 @@ class Evidence:
 
     def _predictions(self, evaluation: str, variant: str) -> pd.DataFrame:
         rows = self.more_classes if variant.endswith(MORE) else self.rows
-        return variant_predictions(rows[rows["evaluation"] == evaluation], variant.removesuffix(MORE), *self.limits)
+        rows = rows[(rows["evaluation"] == evaluation) & rows["dataset"].isin(self.rows["dataset"])]
+        return variant_predictions(rows, variant.removesuffix(MORE), *self.limits)
 
     def _accuracy(self, contrast: Contrast) -> pd.DataFrame | None:
         sides, parts = (contrast.plus, contrast.minus), []
@@ -291,9 +293,8 @@ class Evidence:
             parts.append(with_classes(pairs, self.rows))
         if len(parts) == 1:
             return parts[0]
-        # An episode has the same classes at every shot, so the two gains are paired by episode.
-        both = parts[0].merge(parts[1], on=["replicate", "dataset", "episode", "classes"], suffixes=("", "_less"))
-        return both.assign(difference=both["difference"] - both["difference_less"])
+        both = _of_equal_classes(*parts)  # an episode has the same classes at every shot, so the gains are paired
+        return None if both is None else both.assign(difference=both["difference"] - both["difference_less"])
 
     def _recall(self, contrast: Contrast) -> pd.DataFrame | None:
         if not (names := self._names(VARIABLE, "Transductive", "Simple")):
@@ -311,9 +312,14 @@ class Evidence:
         for part, mean, sign in zip(parts, means, signs):
             deviations = sign * n / len(part) * (part["difference"] - mean)
             values.append(part.assign(all=0, difference=total + deviations))
-        # A class is a cluster, whatever its episodes: the interval is for other classes.
-        clusters = clustered(pd.concat(values), ["all"], "difference", ["dataset", "class_name"])
-        return clusters.assign(classes=[(str(number),) for number in clusters["episode"]])
+        # A class is a cluster, and an episode is one: variances add, less what both count (Cameron et al. 2011).
+        units = ["dataset", "class_name"], EPISODE, [*EPISODE, "label"]
+        clusters = [clustered(pd.concat(values), ["all"], "difference", unit) for unit in units]
+        of_class, of_episode, of_both = (c.groupby("episode")["difference"].mean().sem() ** 2 for c in clusters)
+        wider = max(1, 1 + (of_episode - of_both) / of_class) ** 0.5 if of_class else 1
+        classes, centres = clusters[0], clusters[0].groupby("replicate")["difference"].transform("mean")
+        classes["difference"] = centres + wider * (classes["difference"] - centres)
+        return classes.assign(classes=[(str(number),) for number in classes["episode"]])
 
     def _stopping_rules(self, contrast: Contrast) -> pd.DataFrame | None:
         if not (names := self._names(VARIABLE, "Transductive")):
@@ -321,7 +327,7 @@ class Evidence:
         rows = self.rows[self.rows["evaluation"] == names[0]]
         recorded = recorded_predictions(rows.iloc[:1]).shape[1] - 1
         rules = {NONE: (0, 0), FREE: (0, recorded), RULE: self.limits, LONGEST: (recorded, recorded)}
-        rules[SHORT] = (self.limits[0], self.limits[0])
+        rules |= {SHORT: (self.limits[0], self.limits[0]), LATE: (0, self.limits[1])}
         sides = {name: rules[name] for name in (contrast.plus, contrast.minus)}
         accuracies = rule_accuracies(rows, VARIANTS["Transductive"].training, sides)
         return paired_episodes(*(accuracies[accuracies["variant"] == name] for name in sides))
@@ -331,4 +337,11 @@ class Evidence:
         usable = usable[usable["way"] == usable["way"].min()]  # the fewest queries come first
         if usable["queries_per_class"].nunique() < 2:
             return None
-        return paired_query_counts(*(self._episodes(name, "Transductive") for name in usable.index[[-1, 0]]))
+        sides = [with_classes(self._episodes(name, "Transductive"), self.rows) for name in usable.index[[-1, 0]]]
+        return None if _of_equal_classes(*sides) is None else paired_query_counts(*sides)
+
+
+def _of_equal_classes(a: pd.DataFrame, b: pd.DataFrame) -> pd.DataFrame | None:
+    """The episodes of both side by side; None if their classes differ, as they do when drawn without replacement."""
+    both = a.merge(b, on=["replicate", "dataset", "episode"], suffixes=("", "_less"))
+    return both if (both["classes"] == both["classes_less"]).all() else None

@@ -1,8 +1,7 @@
 """Means of value[replicate, dataset, episode], with 95% intervals for other episodes, trainings and test classes.
 
 The variance of a mean is A + B: A is the share of the trainings, B that of the episodes or, for other test classes, of
-the classes. docs/glossary.md (Intervals) derives both and says what they cover. One replicate has no A: its interval
-holds for that training alone.
+the classes; docs/glossary.md (Intervals) derives both. With one replicate there is no A, and an interval holds for it.
 """
 
 from bisect import bisect_left
@@ -65,9 +64,9 @@ def _crossed(frame: pd.DataFrame, keys: list[str], value: str) -> pd.DataFrame:
             f"{row['dataset']}, episode {row['episode']} occurs more than once for one {', '.join(keys)}: name the "
             "column in which they differ (queries_per_class?) in `by`, or keep one of its values."
         )
-    table = frame.set_index(index)[value].unstack()
-    held = _groups(table, keys).count()
-    ragged = held.where(held > 0).nunique(axis=1) > 1
+    table = frame.set_index(index)[value].unstack().dropna(how="all")
+    held = table.notna()
+    ragged = held.sum(axis=1) < _groups(held, keys).transform("max").sum(axis=1)
     if ragged.any():
         raise ValueError(f"The replicates of {ragged.idxmax()} hold different episodes: evaluate each of them again.")
     return table
@@ -130,9 +129,8 @@ def clustered(frame: pd.DataFrame, by: Sequence[str], value: str, cluster: Seque
 def other_classes(frame: pd.DataFrame, value: str) -> pd.DataFrame:
     """The mean of each dataset, and of all ("all"), with intervals for other classes beside those for other episodes.
 
-    The frame has one row per replicate, dataset and `episode`, with `classes`, a sequence of its classes' names.
-    `class_interval` is nan where every episode holds all classes: nothing tells them apart then. In the mean such a
-    dataset counts with its episodes alone.
+    The frame has one row per replicate, dataset and `episode`, with `classes`, a sequence of its classes' names. Where
+    every episode holds all classes, `class_interval` is nan; in the mean such a dataset counts with its episodes alone.
     """
     parts = estimates(frame, ["dataset"], value).set_index("dataset")
     for name, dataset in frame.groupby("dataset", sort=False, observed=True):
@@ -144,7 +142,7 @@ def other_classes(frame: pd.DataFrame, value: str) -> pd.DataFrame:
     if parts["of_classes"].notna().any():
         variances = parts["of_classes"].fillna(parts["of_episodes"])
         squares = variances**2 / parts["class_freedom"].where(parts["of_classes"].notna(), parts["n_episodes"] - 1)
-        mean["of_classes"] = variances.sum() / len(parts) ** 2
+        mean["of_classes"] = variances.sum(skipna=False) / len(parts) ** 2
         mean["class_freedom"] = (variances / squares.sum()).sum() * variances.sum()  # Satterthwaite
     mean["n_classes"] = parts["n_classes"].sum()
     table = pd.concat([parts, mean]).rename_axis("dataset").reset_index()

@@ -110,8 +110,7 @@ def load_rows(
 ) -> pd.DataFrame:
     """The table of one row per query image, of one or several evaluations; `images` says which are real or rendered.
 
-    By default it holds all trainings that the evaluations name, and all replicates of the study. A RowsError names a
-    file that is missing, damaged, or holds the wrong rows.
+    By default it holds all trainings and replicates. A RowsError names a file that is missing, damaged or out of date.
     """
     frames = []
     for name in [evaluations] if isinstance(evaluations, str) else evaluations:
@@ -160,7 +159,8 @@ def load_query_counts(study: Study, trainings: Sequence[str], replicates: Sequen
     The column `evaluation` becomes "<way>-way <shot>-shot". A UserError says that the study has no such evaluations.
     """
     fixed = {name: evaluation.protocol for name, evaluation in study.evaluations_of(trainings, "fixed").items()}
-    settings = pd.Series({name: f"{p.way}-way {p.shot}-shot" for name, p in fixed.items()}, dtype=object)
+    settings = {name: f"{p.way}-way {p.shot}-shot" for name, p in fixed.items() if p.replacement}
+    settings = pd.Series(settings, dtype=object)
     settings = settings[settings.duplicated(keep=False)]
     if settings.empty:
         raise UserError(

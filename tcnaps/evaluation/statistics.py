@@ -58,7 +58,7 @@ def with_classes(episodes: pd.DataFrame, rows: pd.DataFrame) -> pd.DataFrame:
     """Adds the column `classes`, the names of each episode's classes; `rows` hold one row per query."""
     place = ["evaluation", "dataset", "episode"]
     one = rows[rows["replicate"] == rows["replicate"].iloc[0]]  # all trainings and replicates have the same episodes
-    one = one.drop_duplicates([*place, "label"])
+    one = one.drop_duplicates([*place, "label"]).sort_values("label")
     classes = one.groupby(place, observed=True)["class_name"].agg(tuple)
     return episodes.merge(classes.rename("classes").reset_index(), on=place)
 
@@ -226,8 +226,7 @@ def class_recall(predictions: pd.DataFrame) -> pd.DataFrame:
 def recall_by_shot(recalls: pd.DataFrame, value: str = "recall", fewest: int = 0) -> pd.DataFrame:
     """The mean recall of the classes of each shot, in every group of `averaged_together`; an episode is a cluster.
 
-    `recalls` are from `class_recall`, or from `paired_episodes(a, b, "recall", ["label"])` with value "difference".
-    Neighbouring bins are pooled until each has `fewest` classes.
+    `recalls` are from `class_recall` or, for "difference", from `paired_episodes`. Bins hold `fewest` classes or more.
     """
     highest, lows = int(recalls["shot"].max()), np.array(SHOT_EDGES)
     keys = [*GROUP, "shot_low", "shot_high"]

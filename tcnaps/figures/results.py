@@ -198,7 +198,7 @@ def ablations(ax: Axes, gains: pd.DataFrame, published: pd.DataFrame | None = No
 def claims(axes: style.Panels, table: pd.DataFrame) -> None:
     """Every evaluated contrast of `claims_table`, a panel per kind of images; hollow: the paper's.
 
-    Thin bars are the intervals for other test classes, thick ones those for other episodes alone.
+    Thin bars are the intervals for other test classes, thick ones those for the same test classes.
     """
     evaluated = table[table["verdict"] != "not evaluated"]
     kinds = list(evaluated.groupby("images", sort=False))

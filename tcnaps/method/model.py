@@ -37,8 +37,7 @@ class ModelSettings:
 class TransductiveCNAPS(nn.Module):
     """A few-shot classifier whose features and classes are adapted to the episode.
 
-    A name of `ALL_TRAININGS` says which task encoder and which head. The backbone is pretrained, frozen and in
-    evaluation mode from here on.
+    A name of `ALL_TRAININGS` says which task encoder and head. The backbone is frozen and stays in evaluation mode.
     """
 
     def __init__(self, training: str, backbone: Backbone, settings: ModelSettings = ModelSettings()):

@@ -15,8 +15,7 @@ EMBEDDING = 64
 class SetEncoder(nn.Module):
     """The CNN d of equations 6 and 7: five layers of convolution, batch-norm, ReLU and 2×2 max-pool, then an average.
 
-    As in the released code, batch-norms always normalise with the images at hand, support and query images apart. They
-    keep no running average: encoding a set leaves no trace.
+    As in the released code, batch-norms normalise with the images at hand, support and query apart; no average is kept.
     """
 
     arithmetic: Arithmetic = "fast"

@@ -32,8 +32,7 @@ def pretraining_steps(
 ) -> Iterator[dict]:
     """Pretraining itself: one optimiser step and row for every batch of every epoch, starting with batch `first`.
 
-    Several processes share each batch. As in PyTorch's DistributedDataParallel, each normalises its part by itself;
-    after every step the running averages are averaged over the processes.
+    Several processes share each batch; each normalises its part by itself, and running averages are averaged.
     """
     settings, n_batches = study.pretraining, images.n_batches(study.pretraining.batch_size)
     device = next(network.parameters()).device

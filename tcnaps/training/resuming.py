@@ -31,8 +31,7 @@ class Diverged(UserError, FloatingPointError):
 class Resumable:
     """What a training needs to resume after an interruption: one file, removed once its checkpoint is written.
 
-    A new object loads what an earlier attempt saved under the same key. It holds no random generators: every random
-    choice of a training is a function of the seed and the step.
+    A new object loads what an earlier attempt saved under the same key. Random generators have no state to save.
     """
 
     checkpoint: Path

@@ -26,9 +26,9 @@ def main_result(gain: pd.DataFrame, title: str) -> dict[str, str | list[dict]]:
         n_datasets = pairs["dataset"].nunique()
         scope = f"mean of {n_datasets} datasets" if n_datasets > 1 else pairs["dataset"].iloc[0]
         scope = scope if name == "all" else f"{name} images, {scope}"
-        ours, classes = in_points(mean["difference"], mean["interval"]), 100 * mean["class_interval"]
-        parts.append(f"{scope}: {ours} points (for other classes: ± {classes:.1f})")
-        numbers = {key: float(mean[key]) for key in ("difference", "interval", "class_interval")}
+        other = f" (for other classes: ± {100 * mean.class_interval:.1f})" if pd.notna(mean.class_interval) else ""
+        parts.append(f"{scope}: {in_points(mean.difference, mean.interval)} points{other}")
+        numbers = mean[["difference", "interval", "class_interval"]].dropna().astype(float)
         gains.append({"images": name, **numbers})
     random = "other episodes and trainings" if mean["n_replicates"] > 1 else "other episodes, of this one training"
     return {"sentence": f"{title}: {'; '.join(parts)}. ± is for {random}", "gains": gains}

@@ -58,7 +58,7 @@ def _published(suffix: str) -> pd.DataFrame:
 
 def in_words(table: pd.DataFrame) -> str:
     """How many published accuracies are met on these classes, and reached; how large the gains are."""
-    accuracies, gains = table[table["method"] != GAIN], table[table["method"] == GAIN]
+    accuracies, gains = table[(table["method"] != GAIN) & table["published"].notna()], table[table["method"] == GAIN]
     least, most = 100 * gains["accuracy"].min(), 100 * gains["accuracy"].max()
     positive = (gains["accuracy"] - gains["class_interval"] > 0).sum()
     agree = accuracies["difference"].abs() <= accuracies["difference_interval"]

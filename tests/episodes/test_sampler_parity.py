@@ -96,10 +96,7 @@ def cuts(counts: np.ndarray, at_least: float) -> np.ndarray:
 
 
 def same_mean(difference: np.ndarray, covariance: np.ndarray, n: int, m: float) -> float:
-    """p-value of equal means of `n` and `m` independent vectors with this `difference` (d,) of their means.
-
-    One vector's `covariance` (d, d) is the same for both, and may have directions without variance.
-    """
+    """p-value of equal means of `n` and `m` vectors of one `covariance`; `difference` (d,) is their means'."""
     values, directions = np.linalg.eigh(covariance)
     varying = values > 1e-9 * values.max()
     difference = directions.T @ difference

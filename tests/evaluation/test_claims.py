@@ -9,12 +9,12 @@ from synthetic_rows import synthetic_rows
 
 from tcnaps.config import load_study
 from tcnaps.config.settings import Claims
-from tcnaps.evaluation import claims
+from tcnaps.evaluation import claims, intervals
 from tcnaps.evaluation.claims import CLAIMS, _decided, claim_verdicts, claims_markdown, claims_table, in_points
 from tcnaps.evaluation.intervals import other_classes
 from tcnaps.evaluation.result_files import RowsError
 from tcnaps.evaluation.statistics import class_recall, episode_accuracies, paired_episodes, with_classes
-from tcnaps.evaluation.stopped_rows import variant_predictions
+from tcnaps.evaluation.stopped_rows import EPISODE, variant_predictions
 from tcnaps.method.variants import FURTHER_TRAININGS, TRAININGS
 
 HALVES = [name for name, training in FURTHER_TRAININGS.items() if training.half_scale]
@@ -141,7 +141,7 @@ def test_the_paper_says_what_its_tables_print(table):
     assert cell(table, "C1", "Transductive minus Simple", "1-shot").paper == pytest.approx((0.024 + 0.029) / 2)
     assert cell(table, "C1", "Transductive minus Simple").shuffled == pytest.approx(0.006)
     assert cell(table, "C5", "GMM-EM+ minus Transductive+").paper == pytest.approx(-0.019)
-    row = cell(table, "C6, minimum", "Min 2 Max 4 minus No Min/Max")
+    row = cell(table, "C6, limits", "Min 2 Max 4 minus No Min/Max")
     assert row.paper == pytest.approx(0.005) and row.excluded == (abs(row.difference - 0.005) > row.interval)
     assert cell(table, "C3", "FEOT minus Simple", domain="out").paper == pytest.approx(0.01)
     assert table.loc[table["claim"].isin(["C2", "C7", "C5, the ½", "C5, log|Q|"]), "paper"].isna().all()
@@ -167,6 +167,20 @@ def test_recall_contrasts_are_differences_of_pooled_means(rows, table):
     assert row.worst == "" and np.isnan(row.improved) and pd.isna(row.plan_episodes)  # its units are classes
 
 
+def test_the_interval_of_recall_is_for_other_classes_and_other_episodes(rows):
+    variable = rows[(rows["evaluation"] == "variable") & (rows["replicate"] == 0)]
+    sides = [class_recall(variant_predictions(variable, name, 2, 4)) for name in ("Transductive", "Simple")]
+    gains = paired_episodes(*sides, "recall", ["label"]).query("shot == 1")
+    units, variances = [["dataset", "class_name"], EPISODE, [*EPISODE, "label"]], []
+    for unit in units:
+        sums = (gains["difference"] - gains["difference"].mean()).groupby([gains[key] for key in unit]).sum()
+        variances.append((sums**2).sum() / len(gains) ** 2 * len(sums) / (len(sums) - 1))
+    n = len(gains[units[0]].drop_duplicates())
+    variance = max(variances[0], variances[0] + variances[1] - variances[2]) * (1 + (2 / (n - 1)) ** 0.5 / 4)
+    row = cell(claims_table(variable), "C2", "gain in recall at shot 1")
+    assert row.interval == pytest.approx(intervals.student(n) * variance**0.5, rel=0.01)
+
+
 def test_queries_pair_the_episodes_that_both_numbers_have(rows, table):
     row = cell(table, "C7", "most queries minus fewest", "1-shot")
     assert row.n_episodes == 3 * 5
@@ -175,6 +189,8 @@ def test_queries_pair_the_episodes_that_both_numbers_have(rows, table):
         episodes = episode_accuracies(variant_predictions(rows[rows["evaluation"] == name], "Transductive", 2, 4))
         means.append(episodes.loc[episodes["episode"] < 5].groupby("dataset")["accuracy"].mean().mean())
     assert row.difference == pytest.approx(means[0] - means[1])
+    other = rows.assign(class_name=rows["class_name"] + rows["evaluation"])  # as without replacement
+    assert cell(claims_table(other), "C7", "most queries minus fewest", "1-shot").verdict == "not evaluated"
 
 
 def test_the_change_of_a_gain_is_a_difference_of_differences(rows):
@@ -189,6 +205,8 @@ def test_the_change_of_a_gain_is_a_difference_of_differences(rows):
 
     none, both = (gain(pd.concat([rows, five]), "1-shot minus 5-shot") for five in (same, helped))
     assert none.difference == none.interval == 0  # for the gains are paired by episode
+    assert np.isnan(gain(pd.concat([rows, same.assign(class_name="other")]), "1-shot minus 5-shot").difference)
+    assert np.isnan(gain(rows.assign(way=3), "1-shot").paper)  # it has no 3-way episodes
     one, five = gain(rows, "1-shot"), gain(helped.assign(shot=1), "1-shot")
     assert both.difference == pytest.approx(one.difference - five.difference) and both.interval > 0
     assert (both.n_datasets, both.n_classes, both.n_episodes) == (one.n_datasets, one.n_classes, one.n_episodes)
@@ -214,6 +232,11 @@ def test_a_better_backbone_lifts_both_models(rows):
         assert row.difference > 0.03 and row.verdict == "holds" and row.paper == pytest.approx(paper)  # of Table 2
     gain = cell(table, "C8", "Transductive, more classes minus Simple, more classes", "1-shot")
     assert gain.difference > 0.02 and gain.paper == pytest.approx(0.0245)
+    kinds = fixed.assign(images=np.where(fixed["dataset"] == "digits", "real", "rendered"))
+    apart = claims_table(kinds, more_classes=fixed).set_index("contrast")["difference"]
+    assert apart["Simple, more classes minus Simple"].dropna().to_list() == [0, 0]  # real and rendered images
+    lacking = claims_table(fixed, more_classes=fixed.assign(evaluation="other"))
+    assert claim_verdicts(lacking)["real", "C8"] == "not evaluated"
 
 
 def test_the_second_study_s_missing_rows_are_named(tmp_path):

@@ -100,8 +100,17 @@ def test_a_cluster_counts_once_in_every_training():
 
 def test_replicates_need_the_same_episodes():
     frame = simulated(1, 2, 1, 5, (1, 1, 1), seed=5)
-    with pytest.raises(ValueError):
-        estimates(frame.iloc[:-1], ["run"], "value")
+    for other in (frame.iloc[:-1], frame.assign(episode=frame["episode"] + 5 * frame["replicate"])):
+        with pytest.raises(ValueError, match="hold different episodes"):
+            estimates(other, ["run"], "value")
+
+
+def test_a_missing_value_counts_for_nothing():
+    frame = simulated(1, 1, 1, 20, (1, 1, 1), seed=5)
+    pd.testing.assert_frame_equal(
+        estimates(frame.assign(value=frame["value"].where(frame["episode"] < 5)), ["run"], "value"),
+        estimates(frame[frame["episode"] < 5], ["run"], "value"),
+    )
 
 
 @pytest.mark.parametrize("ways", [(5, 5), (5, 20)], ids=["5-way", "variable"])
@@ -134,6 +143,8 @@ def test_classes_that_are_in_every_episode_tell_nothing_of_others():
     many = gains_of_episodes(20, 30, (5, 5), 0.05, 0.08, 1).assign(dataset="many")
     both = other_classes(pd.concat([table, many]), "gain").set_index("dataset")
     assert np.isnan(both.loc["blobs", "class_interval"])  # and counts in the mean with its episodes alone
+    single = other_classes(pd.concat([table.iloc[:1], many]), "gain").set_index("dataset")
+    assert np.isnan(single.loc["all", ["class_interval", "interval"]].astype(float)).all()  # one episode has none
     expected = (both.loc["blobs", "of_episodes"] + both.loc["many", "of_classes"]) / 4
     assert both.loc["all", "of_classes"] == pytest.approx(expected)
 

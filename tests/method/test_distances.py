@@ -38,10 +38,7 @@ def problem(spectrum, way=6, n=80, identity_weight=1.0, seed=0, shots=()):
 
 
 def soft_features(way, shots):
-    """Support features, labels and query features whose softmax is .3 to .6 sure, as after meta-training.
-
-    Of 512 directions, some 250 have a variance above 1e-4, 300 above 1e-5.
-    """
+    """Support features, labels and query features whose softmax is .3 to .6 sure, as after meta-training."""
     generator = torch.Generator().manual_seed(0)
     variances = 10 ** torch.from_numpy(np.interp(range(512), [0, 58, 250, 300, 511], [-0.3, -2, -4, -5, -8])).float()
     between = {20: 0.3, 50: 0.4}[way]

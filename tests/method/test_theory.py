@@ -138,10 +138,7 @@ def test_one_euclidean_step_is_that_of_ren_et_al():
 @every_episode
 @pytest.mark.parametrize("uniform_weight", [None, 0.3])
 def test_the_mixture_head_is_the_e_step_of_a_gaussian_mixture(sizes, uniform_weight):
-    """The paper, section 3.4, the last equation; against scikit-learn, in all d dimensions.
-
-    π_k is 1 / way, or partly, with an estimated class prior, the mean of the responsibilities.
-    """
+    """The paper, section 3.4, the last equation, against scikit-learn in all d dimensions."""
     support, labels, query = make_episode(*sizes)
     way, d = len(sizes[0]), support.shape[1]
     members, weights = support, one_hot(labels, way, support)

@@ -1,7 +1,4 @@
-"""Nothing is left behind on the CPU where a model trains, validates or is evaluated on another device.
-
-That device is pretended: its tensors are computed on the CPU, but refuse to meet tensors that lie there.
-"""
+"""Training, validation and evaluation on a pretended device, whose tensors refuse to meet those of the CPU."""
 
 from contextlib import contextmanager, nullcontext
 from unittest.mock import patch

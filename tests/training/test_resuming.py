@@ -1,7 +1,4 @@
-"""What is written of a training, when it is stopped, and that what is killed goes on and ends in the same bits.
-
-`tests/killing.py` says how it is killed, at random moments.
-"""
+"""What a stopped training leaves; that a killed one (tests/killing.py) goes on and ends in the same bits."""
 
 import subprocess
 import sys

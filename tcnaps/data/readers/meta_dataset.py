@@ -1,9 +1,8 @@
 """Meta-Dataset's records: a folder with dataset_spec.json and one file per class, `<class id>.tfrecords`.
 
 Its specifications describe classes alone, classes in superclasses (BiLevel: Omniglot's alphabets), or the leaves of one
-graph per split (Hierarchical: ImageNet's WordNet); see meta_dataset/data/dataset_spec.py of
-google-research/meta-dataset. Class ids are numbered through all splits: train, then valid, then test. As in
-Meta-Dataset, EXIF's orientation is ignored.
+graph per split (Hierarchical: ImageNet's WordNet); see dataset_spec.py of google-research/meta-dataset. Class ids are
+numbered through all splits: train, then valid, then test. As in Meta-Dataset, EXIF's orientation is ignored.
 
 A file is a sequence of records: the length of the data (8 bytes, little-endian), the masked CRC-32C of those 8 bytes (4
 bytes), the data (a serialised `tf.train.Example`), and the data's masked CRC-32C. See TensorFlow's

@@ -166,8 +166,7 @@ class LowRank:
 def span_coordinates(features: Float[Tensor, "n d"], n_support: int) -> tuple[Float[Tensor, "n r"], int]:
     """Coordinates in an orthonormal basis of the features' span, and how many, from the first, the support set needs.
 
-    Gradients pass exactly: a displacement orthogonal to the span changes neither a distance nor a log-determinant to
-    first order, so the basis may count as constant.
+    The basis counts as constant, and gradients are exact: a move out of the span changes nothing to first order.
     """
     centred = features - features[:n_support].mean(0)
     if len(features) > MANY:  # after ReLU, some features may be 0 in every image

@@ -32,6 +32,8 @@ def test_the_main_result_is_the_paired_gain(root):
     assert result["sentence"].startswith("A minus B: blobs: +12.0 ± 2.0 points (for other classes: ± ")
     assert result["sentence"].endswith("± is for other episodes, of this one training")
     assert json.loads(write_main_result(small_study(), result).read_text(encoding="utf-8")) == result
+    alike = main_result(pairs.assign(classes=[("a", "b")] * 5), "A minus B")  # nothing tells the classes apart
+    assert "other classes" not in alike["sentence"] and list(alike["gains"][0]) == ["images", "difference", "interval"]
 
 
 def test_real_and_rendered_images_are_apart():

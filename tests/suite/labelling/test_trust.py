@@ -60,10 +60,15 @@ def test_distances_are_to_the_nearest_class_of_labelled_images():
 def test_the_bench_writes_a_row_per_folder_and_means(tmp_path, monkeypatch, capsys):
     features, _, labels = planted(0, way=12, shot=20)
     np.savez(tmp_path / "blobs.npz", features=features, labels=labels)
-    monkeypatch.setattr(sys, "argv", ["bench", str(tmp_path / "blobs.npz"), "--out", str(tmp_path), "--folders", "4"])
+    files, options = [str(tmp_path / "blobs.npz")], ["--out", str(tmp_path), "--folders", "3"]
+    monkeypatch.setattr(sys, "argv", ["bench", *files, *options])
+    with pytest.raises(SystemExit, match="second file"):
+        bench.main()
+    monkeypatch.setattr(sys, "argv", ["bench", *files, *files, *options])
     bench.main()
-    assert len(pd.read_csv(tmp_path / "trust-folders.csv")) == 4
-    assert pd.read_csv(tmp_path / "trust.csv")["folders"].iloc[-1] == 4 and "in_set" in capsys.readouterr().out
+    folders, means = (pd.read_csv(tmp_path / f"{name}.csv") for name in ("trust-folders", "trust"))
+    assert means["folders"].to_list() == [4, 2, 6] and "in_set" in capsys.readouterr().out
+    assert means["accuracy"].iloc[-1] == pytest.approx(folders["accuracy"].mean(), rel=1e-4)
 
 
 @pytest.mark.parametrize(("others", "number"), [(20, NUMBER), (1, 5)])
