@@ -147,7 +147,7 @@ def summary(rows: pd.DataFrame) -> pd.DataFrame:
 
 
 def draw(table: pd.DataFrame, path: Path) -> None:
-    """A panel per setting: each head's mean difference from `BASE`, with intervals for other classes."""
+    """A panel per setting: each head's mean difference from `BASE`; intervals are for other classes where known."""
     means = table[(table["dataset"] == "all") & (table["head"] != BASE)]
     names, settings = list(means["head"].unique()), list(means["setting"].unique())
     n_columns = min(4, len(settings))
