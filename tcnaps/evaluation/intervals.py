@@ -10,7 +10,6 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 import pandas as pd
 from jaxtyping import Float
-from pandas.api.typing import DataFrameGroupBy, SeriesGroupBy
 from scipy import optimize, stats
 
 from tcnaps.evaluation.stopped_rows import EPISODE
@@ -35,13 +34,13 @@ def estimates(frame: pd.DataFrame, by: Sequence[str], value: str) -> pd.DataFram
     """
     by, keys = list(by), list(dict.fromkeys([*by, "dataset"]))
     table = _crossed(frame, keys, value)
-    episodes, trained = _groups(table.mean(axis=1), keys), _groups(table, keys).mean()
+    episodes, trained = table.mean(axis=1).groupby(level=keys), table.groupby(level=keys).mean()
     n, noise = episodes.size(), _unexplained(table, keys)  # E, MS_ε
     variance = (episodes.var() - (noise / trained.count(axis=1)).fillna(0)).clip(lower=0) / n  # of the episodes
     facts = {value: episodes.mean(), "variance": variance, "noise": noise / n, "n": n}
-    datasets = _groups(pd.DataFrame(facts | {"square": variance**2 / (n - 1)}), by)
+    datasets = pd.DataFrame(facts | {"square": variance**2 / (n - 1)}).groupby(level=by)
 
-    trainings, n_datasets = _groups(trained, by).mean(), datasets.size()  # M_r
+    trainings, n_datasets = trained.groupby(level=by).mean(), datasets.size()  # M_r
     n_replicates, b = trainings.count(axis=1), datasets["variance"].agg(lambda parts: parts.sum(skipna=False))
     floor = np.fmax(_unexplained(trained, by), datasets["noise"].mean()) / n_datasets  # of MS_TD and MS_ε / E
     result = pd.DataFrame({value: datasets[value].mean(), "n_datasets": n_datasets, "n_episodes": datasets["n"].sum()})
@@ -66,23 +65,19 @@ def _crossed(frame: pd.DataFrame, keys: list[str], value: str) -> pd.DataFrame:
         )
     table = frame.set_index(index)[value].unstack().dropna(how="all")
     held = table.notna()
-    ragged = held.sum(axis=1) < _groups(held, keys).transform("max").sum(axis=1)
+    ragged = held.sum(axis=1) < held.groupby(level=keys).transform("max").sum(axis=1)
     if ragged.any():
         raise ValueError(f"The replicates of {ragged.idxmax()} hold different episodes: evaluate each of them again.")
     return table
 
 
-def _groups(table: pd.DataFrame | pd.Series, keys: list[str]) -> DataFrameGroupBy | SeriesGroupBy:
-    return table.groupby(level=keys, observed=True)
-
-
 def _unexplained(table: pd.DataFrame, keys: list[str]) -> pd.Series:
     """The mean square of what neither rows nor columns explain, for each of `keys`; nan for one row or column."""
     rest = table.sub(table.mean(axis=1), axis=0)
-    squares = (rest - _groups(rest, keys).transform("mean")) ** 2
-    counts = _groups(table, keys).count()
+    squares = (rest - rest.groupby(level=keys).transform("mean")) ** 2
+    counts = table.groupby(level=keys).count()
     freedom = (counts.max(axis=1) - 1) * ((counts > 0).sum(axis=1) - 1)
-    return _groups(squares, keys).sum().sum(axis=1) / freedom.where(freedom > 0)
+    return squares.groupby(level=keys).sum().sum(axis=1) / freedom.where(freedom > 0)
 
 
 def crossed_half_width(parts: pd.DataFrame | Mapping, level: float = 0.95) -> np.ndarray:

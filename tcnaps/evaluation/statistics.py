@@ -4,7 +4,7 @@ Use these in their order: `variant_predictions` (module `stopped_rows`), `episod
 or `domain_averages`. In means over datasets each dataset counts once; real and rendered images are never averaged.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 import pandas as pd
@@ -54,12 +54,12 @@ def domain_averages(episodes: pd.DataFrame, by: Sequence[str] = GROUP, value: st
     return reported(pd.concat(frames, ignore_index=True), [*by, "domain", value, "interval", "n_datasets"])
 
 
-def with_classes(episodes: pd.DataFrame, rows: pd.DataFrame) -> pd.DataFrame:
-    """Adds the column `classes`, the names of each episode's classes; `rows` hold one row per query."""
+def with_classes(episodes: pd.DataFrame, rows: pd.DataFrame, of_class: str = "class_name") -> pd.DataFrame:
+    """Adds `classes`, tuples of each episode's classes by name, or of their "shot"; `rows` hold one row per query."""
     place = ["evaluation", "dataset", "episode"]
     one = rows[rows["replicate"] == rows["replicate"].iloc[0]]  # all trainings and replicates have the same episodes
     one = one.drop_duplicates([*place, "label"]).sort_values("label")
-    classes = one.groupby(place, observed=True)["class_name"].agg(tuple)
+    classes = one.groupby(place)[of_class].agg(tuple)
     return episodes.merge(classes.rename("classes").reset_index(), on=place)
 
 
@@ -162,35 +162,23 @@ def refinement_grid(
     """The accuracy for every minimum ≤ maximum number of refinement steps, averaged over datasets; one evaluation.
 
     `gain` is over no refinement, `beyond` over `rule`; both are paired, with `gain_interval` and `beyond_interval`.
+    Where minimum and maximum are equal, an episode is refined exactly so many times.
     """
-    cells = [(low, high) for low in minima for high in maxima if low <= high]
-    bases = {"gain": (0, 0), "beyond": (min(rule[0], max(maxima)), min(rule[1], max(maxima)))}
-    limits = pd.DataFrame(cells, columns=["minimum", "maximum"])
-    return pd.concat([limits, _rule_averages(rows, training, cells, domain, bases)], axis=1)
-
-
-def accuracy_by_step(rows: pd.DataFrame, training: str, steps: Sequence[int], domain: str = "all") -> pd.DataFrame:
-    """The accuracy after exactly 0, 1, 2, … refinement steps, averaged over datasets; `gain` is over step 0."""
-    return _rule_averages(rows, training, [(t, t) for t in steps], domain, {"gain": (0, 0)}).assign(step=list(steps))
-
-
-def _rule_averages(
-    rows: pd.DataFrame, training: str, cells: list[tuple[int, int]], domain: str, bases: Mapping[str, tuple[int, int]]
-) -> pd.DataFrame:
-    """Averages of every rule in `cells`, and their paired differences from each rule in `bases`."""
     groups = averaged_together(rows)
     if domain not in groups:
         raise ValueError(f"The rows have no group '{domain}'; they have {', '.join(groups)}.")
     if rows["evaluation"].nunique() > 1:
         raise ValueError(f"The rows mix the evaluations {', '.join(map(str, rows['evaluation'].unique()))}: pick one.")
-    rules = {f"{low}, {high}": (low, high) for low, high in cells}
-    episodes = rule_accuracies(groups[domain], training, {**bases, **rules})
+    cells = {f"{low}, {high}": (low, high) for low in minima for high in maxima if low <= high}
+    bases = {"gain": (0, 0), "beyond": (min(rule[0], max(maxima)), min(rule[1], max(maxima)))}
+    episodes = rule_accuracies(groups[domain], training, {**bases, **cells})
     for name in bases:  # every rule has the same episodes in the same order
         base = episodes.loc[episodes["variant"] == name, "accuracy"].to_numpy()
-        episodes[name] = episodes["accuracy"] - np.tile(base, len(bases) + len(rules))
-    averages = {"domain": domain}
+        episodes[name] = episodes["accuracy"] - np.tile(base, len(bases) + len(cells))
+    minimum, maximum = zip(*cells.values())
+    averages = {"minimum": minimum, "maximum": maximum, "domain": domain}
     for value in ("accuracy", *bases):
-        estimated = estimates(episodes, ["variant"], value).set_index("variant").loc[list(rules)]
+        estimated = estimates(episodes, ["variant"], value).set_index("variant").loc[list(cells)]
         averages |= {value: estimated[value], f"{value}_interval".removeprefix("accuracy_"): estimated["interval"]}
     table = estimated[["n_replicates"]].assign(**averages, n_datasets=estimated["n_datasets"])
     return reported(table, [*averages, "n_datasets"]).reset_index(drop=True)

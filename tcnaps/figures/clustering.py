@@ -1,6 +1,7 @@
 """An episode on matplotlib Axes: its images, and soft k-means step by step."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 from jaxtyping import Bool, Float, Integer
@@ -21,35 +22,49 @@ def class_colours(way: int) -> Float[np.ndarray, "way 3"]:
     return 1 - (1 - colours) * 0.6**round_of_palette
 
 
-def clustering_step(
-    ax: Axes,
-    points: Float[np.ndarray, "n_points 2"],
-    is_support: Bool[np.ndarray, "n_points"],
-    responsibilities: Float[np.ndarray, "n_points way"],
-    means: Float[np.ndarray, "way 2"],
-    covariances: Float[np.ndarray, "way 2 2"],
-    flipped: Bool[np.ndarray, "n_points"] | None = None,
-    sizes: tuple[float | int, ...] = (14, 130, 52, 24),
-) -> None:
-    """One refinement step in two dimensions: the symbols of `clustering_legend`.
+@dataclass(frozen=True)
+class PlaneView:
+    """Refinement steps 0, ..., T of one episode in a plane, and Q_k there. Support images come first."""
 
-    Points that are `flipped` have a ring. `sizes` are those of queries, support images, rings and means, in points².
+    points: Float[np.ndarray, "n_points 2"]
+    is_support: Bool[np.ndarray, "n_points"]
+    responsibilities: Float[np.ndarray, "n_steps n_points way"]
+    means: Float[np.ndarray, "n_steps way 2"]
+    covariances: Float[np.ndarray, "n_steps way 2 2"]
+
+    def changed(self, step: int) -> Bool[np.ndarray, "n_points"]:
+        """Which points have another label than before the step."""
+        labels = self.responsibilities.argmax(axis=2)
+        return labels[step] != labels[max(step - 1, 0)]
+
+    @property
+    def end(self) -> int:
+        """The first step at which no label changes, where the loop ends by itself; or the last step."""
+        last = len(self.responsibilities) - 1
+        return next((step for step in range(1, last) if not self.changed(step).any()), last)
+
+
+def clustering_step(ax: Axes, view: PlaneView, step: int, sizes: tuple[float | int, ...] = (14, 130, 52, 24)) -> None:
+    """One refinement step, with the symbols of `clustering_legend`: a ring marks a label that the step changed.
+
+    `sizes` are those of queries, support images, rings and means, in points².
     """
+    points, is_support, means, changed = view.points, view.is_support, view.means[step], view.changed(step)
     colours = class_colours(len(means))
-    for mean, covariance, colour in zip(means, covariances, colours, strict=True):
+    for mean, covariance, colour in zip(means, view.covariances[step], colours, strict=True):
         variances, axes = np.linalg.eigh(covariance)
         angle = np.degrees(np.arctan2(axes[1, 1], axes[0, 1]))  # of the longest axis
         look = {"facecolor": (*colour, 0.06), "edgecolor": (*colour, 0.5), "linewidth": 0.8, "zorder": 1}
         for distance in (1.0, 2.0):
             ax.add_patch(Ellipse(mean, *(2 * distance * np.sqrt(variances[::-1])), angle=angle, **look))
-    mixed = (responsibilities @ colours).clip(0, 1)
+    mixed = (view.responsibilities[step] @ colours).clip(0, 1)
     dot, star, ring, cross = sizes
     ax.scatter(*points[~is_support].T, s=dot, c=mixed[~is_support], edgecolor="white", linewidth=0.3, zorder=3)
     star_halo, cross_halo = ([withStroke(linewidth=width, foreground="white")] for width in (2.5, 1.2))
     edge = {"edgecolor": BLACK, "linewidth": 0.5}
     ax.scatter(*points[is_support].T, s=star, marker="*", c=mixed[is_support], path_effects=star_halo, zorder=6, **edge)
-    if flipped is not None and flipped.any():
-        ax.scatter(*points[flipped].T, s=ring, facecolor="none", edgecolor=BLACK, linewidth=0.9, zorder=5)
+    if changed.any():
+        ax.scatter(*points[changed].T, s=ring, facecolor="none", edgecolor=BLACK, linewidth=0.9, zorder=5)
     ax.scatter(*means.T, s=cross, marker="X", c=colours, path_effects=cross_halo, zorder=7, **edge)
     ax.set_aspect("equal", adjustable="datalim")
     ax.set(xticks=[], yticks=[])
@@ -57,30 +72,15 @@ def clustering_step(
     ax.spines[:].set(visible=True, color="#C8C8C8")
 
 
-def last_step(responsibilities: Float[np.ndarray, "n_steps n_points way"]) -> int:
-    """The first step at which no label changes, where the loop ends by itself; or the last step."""
-    labels = responsibilities.argmax(axis=-1)
-    still = (labels[1:] == labels[:-1]).all(axis=1)
-    return int(still.argmax()) + 1 if still.any() else len(still)
-
-
-def steps_strip(
-    axes: Panels,
-    points: Float[np.ndarray, "n_points 2"],
-    is_support: Bool[np.ndarray, "n_points"],
-    responsibilities: Float[np.ndarray, "n_steps n_points way"],
-    means: Float[np.ndarray, "n_steps way 2"],
-    covariances: Float[np.ndarray, "n_steps way 2 2"],
-) -> None:
-    """The first refinement steps, one per panel, on common limits. Rings mark the labels that a step changed."""
-    labels, end = responsibilities.argmax(axis=-1), last_step(responsibilities)
+def steps_strip(axes: Panels, view: PlaneView) -> None:
+    """The first refinement steps, one per panel, on common limits."""
     for step, ax in enumerate(axes):
-        flipped = labels[step] != labels[max(step - 1, 0)]
-        clustering_step(ax, points, is_support, responsibilities[step], means[step], covariances[step], flipped)
-        changed = "the end" if step == end and not flipped.any() else f"{flipped.sum()} changed"
+        clustering_step(ax, view, step)
+        n_changed = view.changed(step).sum()
+        changed = "the end" if step == view.end and n_changed == 0 else f"{n_changed} changed"
         ax.set_title(f"Step {step}" + (f" · {changed}" if step else ""))
-    reach = np.sqrt(np.einsum("tkii->tki", covariances))
-    corners = np.concatenate([points, (means - reach).reshape(-1, 2), (means + reach).reshape(-1, 2)])
+    reach = np.sqrt(np.einsum("tkii->tki", view.covariances))
+    corners = np.concatenate([view.points, (view.means - reach).reshape(-1, 2), (view.means + reach).reshape(-1, 2)])
     low, high = corners.min(axis=0), corners.max(axis=0)
     margin = 0.06 * (high - low)
     for ax in axes:

@@ -74,20 +74,13 @@ def refinement_heatmap(ax: Axes, grid: pd.DataFrame, value: str = "accuracy", ma
     ax.tick_params(length=0, rotation=0)
 
 
-def accuracy_by_step(ax: Axes, frame: pd.DataFrame, by: str | None = None, value: str = "accuracy") -> None:
-    """The accuracy, or the "gain" over step 0, after exactly 0, 1, 2, … refinement steps; one line per `by`."""
-    is_gain = value == "gain"
-    lines = [("Transductive", frame)] if by is None else list(frame.groupby(by, sort=False))
-    for i, (name, line) in enumerate(lines):
-        _band(ax, line["step"], line[value], line["gain_interval" if is_gain else "interval"], name, i)
-    ax.set(xlabel="Refinement steps", ylabel="Gain over step 0 (points)" if is_gain else "Accuracy (%)")
+def gain_by_step(ax: Axes, steps: pd.DataFrame) -> None:
+    """The gain over step 0 after exactly 0, 1, 2, … refinement steps: those rows of a `refinement_grid`."""
+    domain = steps["domain"].iloc[0]
+    _band(ax, steps["minimum"], steps["gain"], steps["gain_interval"], domain, 0)
+    ax.set(title=style.DOMAIN_NAMES[domain], xlabel="Refinement steps", ylabel="Gain over step 0 (points)")
     ax.xaxis.set_major_locator(MaxNLocator(integer=True))
-    if is_gain:
-        style.zero_line(ax)
-    if len(lines) > 1:
-        ax.legend()
-    elif by is not None:
-        ax.set_title(ax.lines[0].get_label())
+    style.zero_line(ax)
 
 
 def number_of_queries(axes: style.Panels, frame: pd.DataFrame) -> None:
@@ -156,13 +149,12 @@ def paired_gain(ax: Axes, differences: pd.DataFrame, averages: pd.DataFrame) -> 
     means = _means_of(differences, averages)
     heights = _dataset_rows(ax, differences, list(means["dataset"]))
     style.zero_line(ax, "y")
-    for frame, marker in ((differences, "o"), (means, "D")):
-        for row in frame.itertuples():
-            look = style.DOMAIN_COLOURS[row.domain], marker
-            style.dots(ax, 100 * row.difference, heights[row.dataset], look, xerr=100 * row.interval)
-            place = {"xy": (1.02, heights[row.dataset]), "xycoords": ("axes fraction", "data"), "va": "center"}
-            ax.annotate(f"{points(row.difference)} ± {100 * row.interval:.1f}", fontsize=7, **place)
-    drawn = pd.concat([differences, means])
+    drawn = pd.concat([differences.assign(marker="o"), means.assign(marker="D")])
+    for row in drawn.itertuples():
+        look = style.DOMAIN_COLOURS[row.domain], row.marker
+        style.dots(ax, 100 * row.difference, heights[row.dataset], look, xerr=100 * row.interval)
+        place = {"xy": (1.02, heights[row.dataset]), "xycoords": ("axes fraction", "data"), "va": "center"}
+        ax.annotate(f"{points(row.difference)} ± {100 * row.interval:.1f}", fontsize=7, **place)
     ax.set_xlim(style.in_view(drawn["difference"], drawn["interval"]))
     ax.set_xlabel("Paired difference in accuracy (points)")
 

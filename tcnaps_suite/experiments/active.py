@@ -8,7 +8,7 @@ Here tasks are a study's episodes and FiLM is adapted once; the released code ha
 in each of 30 rounds. Scores are in float64: in float32 confident images tie.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
 from typing import NamedTuple
 
@@ -18,13 +18,11 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from tcnaps.config import FixedProtocol, Study
-from tcnaps.data.image_source import ImageSource
 from tcnaps.episodes.loading import load_episode
 from tcnaps.episodes.sampling import episode_generator
 from tcnaps.method.clustering import cluster
 from tcnaps.method.episode import Episode
-from tcnaps_suite.experiments.comparison import LoadedVariant, difference_from, draws
+from tcnaps_suite.experiments.comparison import Drawn, LoadedVariant, difference_from
 
 # (support features, their labels, query features) → logits (n_query, way)
 Classify = Callable[[Tensor, Tensor, Tensor], Tensor]
@@ -82,25 +80,19 @@ def learning_curve(
 
 @torch.no_grad()
 def active_learning(
-    study: Study,
-    sources: Sequence[ImageSource],
-    variants: Mapping[str, LoadedVariant],
-    protocol: FixedProtocol,
-    pool_per_class: int,
-    labels: int,
-    episodes: int,
+    drawn: Iterable[Drawn], seed: int, variants: Mapping[str, LoadedVariant], pool_per_class: int, labels: int
 ) -> pd.DataFrame:
     """Learning curves of every variant and acquisition function on the same tasks.
 
-    `protocol.queries_per_class` counts the pool's and the held-out images together. A row per episode, variant,
-    acquisition and number of `labels` has `EpisodeFeatures.facts`, accuracy and difference (from random choice).
+    An episode's queries are the pool's and the held-out images together. A row per episode, variant, acquisition and
+    number of `labels` has `EpisodeFeatures.facts`, accuracy and difference (from random choice).
     """
     rows = []
-    for facts, source, draw in draws(study, sources, protocol, episodes):
-        seeded = partial(episode_generator, study.seed, facts["dataset"], "test, labels", facts["episode"])
-        drawn = task_of(load_episode(source, draw), pool_per_class, seeded())
+    for facts, source, draw in drawn:
+        seeded = partial(episode_generator, seed, facts["dataset"], "test, labels", facts["episode"])
+        images = task_of(load_episode(source, draw), pool_per_class, seeded())
         for name, variant in variants.items():
-            task, classify = _adapted(drawn, variant)
+            task, classify = _adapted(images, variant)
             for acquisition in ACQUISITIONS:
                 curve = learning_curve(task, classify, acquisition, labels, seeded())
                 keys = facts | {"variant": name, "acquisition": acquisition}

@@ -16,12 +16,8 @@ def gain_of_training(
     Frames have one row per query. `start` comes from an evaluation with `before_training`, `trained` from one with the
     same protocol after it. Only the episodes of both are compared.
     """
-    keys = ["replicate", "dataset", "episode"]
     start = start.assign(evaluation=trained["evaluation"].iloc[0])
-    shared = [
-        rows.merge(others[keys].drop_duplicates(), on=keys) for rows, others in ((trained, start), (start, trained))
-    ]
-    after, before = (episode_accuracies(variant_predictions(rows, variants, *limits)) for rows in shared)
-    pairs = [paired_episodes(*(frame[frame["variant"] == name] for frame in (after, before))) for name in variants]
-    gains = pd.concat(pairs, ignore_index=True)
+    after, before = (episode_accuracies(variant_predictions(rows, variants, *limits)) for rows in (trained, start))
+    keys = ["variant", "replicate", "dataset", "episode"]
+    gains = paired_episodes(after.merge(before[keys], on=keys), before.merge(after[keys], on=keys), extra=["variant"])
     return accuracy_summary(gains, value="difference"), domain_averages(gains, value="difference")

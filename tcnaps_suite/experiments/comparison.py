@@ -1,7 +1,7 @@
 """Heads and other classifiers on the same features: what the clustering changes, with everything else equal."""
 
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 import pandas as pd
@@ -30,17 +30,12 @@ class EpisodeFeatures(NamedTuple):
     query_labels: Int[Tensor, "n_query"]
 
 
-def episode_features(
-    study: Study,
-    sources: Sequence[ImageSource],
-    protocol: FixedProtocol | VariableProtocol,
-    episodes: int,
-    model: TransductiveCNAPS,
-    queries: Callable[[Draw], Draw] | None = None,
-) -> Iterator[EpisodeFeatures]:
-    """The first episodes of every source; `queries` thins a draw's query images, such as `balance.unbalanced`."""
-    for facts, source, draw in draws(study, sources, protocol, episodes):
-        draw = queries(draw) if queries else draw
+Drawn = tuple[dict[str, str | int], ImageSource, Draw]  # the first: the columns of `EpisodeFeatures.facts`
+
+
+def episode_features(drawn: Iterable[Drawn], model: TransductiveCNAPS) -> Iterator[EpisodeFeatures]:
+    """Drawn episodes with their features under a trained network."""
+    for facts, source, draw in drawn:
         with torch.no_grad():
             support, labels, query, _ = model.features(load_episode(source, draw))
         yield EpisodeFeatures(facts, support, labels, query, torch.from_numpy(draw.query_labels).to(labels.device))
@@ -48,8 +43,8 @@ def episode_features(
 
 def draws(
     study: Study, sources: Sequence[ImageSource], protocol: FixedProtocol | VariableProtocol, episodes: int
-) -> Iterator[tuple[dict[str, str | int], ImageSource, Draw]]:
-    """The first episodes of every source before they are loaded, with the columns of `EpisodeFeatures.facts`."""
+) -> Iterator[Drawn]:
+    """The first episodes of every source, before they are loaded."""
     for source in sources:
         settings = study.datasets[source.dataset]
         facts = {"dataset": source.dataset, "domain": settings.domain, "images": settings.images}

@@ -9,7 +9,7 @@ means and inverse covariances, which refinement overwrites, and tests each arriv
 Σ x xᵀ are kept, so under one FiLM the head equals that of all images at once, and all queries refine it together.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 
 import pandas as pd
@@ -17,14 +17,12 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from tcnaps.config import FixedProtocol, Study
-from tcnaps.data.image_source import ImageSource
 from tcnaps.episodes.loading import load_episode
 from tcnaps.method.class_statistics import ClassStatistics, class_distances, divisor, one_hot, regularised_covariances
 from tcnaps.method.clustering import soft_k_means, stopped
 from tcnaps.method.episode import Episode
 from tcnaps.method.head import Head
-from tcnaps_suite.experiments.comparison import LoadedVariant, difference_from, draws
+from tcnaps_suite.experiments.comparison import Drawn, LoadedVariant, difference_from
 
 ALL_KEPT = "all images kept"  # adapted to the images of all arrivals: nothing is forgotten
 FILM = (ALL_KEPT, "first", "average", "latest")
@@ -112,14 +110,7 @@ def accuracy_by_arrival(
 
 
 @torch.no_grad()
-def continual_learning(
-    study: Study,
-    sources: Sequence[ImageSource],
-    variants: Mapping[str, LoadedVariant],
-    protocol: FixedProtocol,
-    per_arrival: int,
-    episodes: int,
-) -> pd.DataFrame:
+def continual_learning(drawn: Iterable[Drawn], variants: Mapping[str, LoadedVariant], per_arrival: int) -> pd.DataFrame:
     """Accuracy after every arrival, of every variant, way of adapting FiLM, and head, on the same episodes.
 
     A row per episode, variant, film, head and number of `classes` so far has `EpisodeFeatures.facts`, accuracy and
@@ -127,7 +118,7 @@ def continual_learning(
     """
     rows = [
         facts | {"variant": name, "film": film, "head": head, "classes": seen, "accuracy": accuracy}
-        for facts, source, draw in draws(study, sources, protocol, episodes)
+        for facts, source, draw in drawn
         for episode in [load_episode(source, draw)]
         for name, variant in variants.items()
         for film in FILM

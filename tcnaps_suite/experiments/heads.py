@@ -13,7 +13,7 @@ from tcnaps.evaluation.statistics import episode_accuracies
 from tcnaps.evaluation.stopped_rows import variant_predictions
 from tcnaps.method.variants import ALL_TRAININGS, ALL_VARIANTS
 from tcnaps.training.checkpoints import load_model
-from tcnaps_suite.experiments.comparison import compare_classifiers, difference_from, episode_features
+from tcnaps_suite.experiments.comparison import compare_classifiers, difference_from, draws, episode_features
 from tcnaps_suite.experiments.rivals import head_classifier
 
 BASE = "Transductive"
@@ -39,7 +39,7 @@ def head_accuracies(study: Study, evaluation: str, variants: Sequence[str], scal
     heads = {name: replace(model.head, scale=scale) for name, scale in rescaled.items()}
     classifiers = {name: head_classifier(head, *study.refinement.limits) for name, head in heads.items()}
     sources = [open_split(study, dataset, "test") for dataset in settings.datasets]
-    episodes = episode_features(study, sources, settings.protocol, settings.episodes, model)
+    episodes = episode_features(draws(study, sources, settings.protocol, settings.episodes), model)
     others = compare_classifiers(episodes, classifiers, next(iter(classifiers)))
     others = others.rename(columns={"classifier": "variant"}).assign(evaluation=evaluation, replicate=study.replicate)
     table = pd.concat([accuracies[COLUMNS], others[COLUMNS]], ignore_index=True)

@@ -1,12 +1,7 @@
 """A study's main result in one sentence: the paired gain of one variant over another, with its intervals."""
 
-import json
-from pathlib import Path
-
 import pandas as pd
 
-from tcnaps.config import Study
-from tcnaps.config.storage import write_text
 from tcnaps.evaluation.claims import in_points
 from tcnaps.evaluation.intervals import other_classes
 from tcnaps.evaluation.statistics import averaged_together
@@ -32,10 +27,3 @@ def main_result(gain: pd.DataFrame, title: str) -> dict[str, str | list[dict]]:
         gains.append({"images": name, **numbers})
     random = "other episodes and trainings" if mean["n_replicates"] > 1 else "other episodes, of this one training"
     return {"sentence": f"{title}: {'; '.join(parts)}. ± is for {random}", "gains": gains}
-
-
-def write_main_result(study: Study, result: dict) -> Path:
-    """Writes results/<study>/headline.json, which `make figures` prints at its end."""
-    path = study.results_folder / "headline.json"
-    write_text(path, json.dumps(result, indent=1, ensure_ascii=False) + "\n")
-    return path

@@ -17,7 +17,7 @@ from torch.nn.functional import cross_entropy, normalize
 
 from tcnaps.config.errors import UserError
 from tcnaps.estimator import TransductiveMahalanobisClassifier
-from tcnaps.method.class_statistics import one_hot
+from tcnaps.method.class_statistics import class_means, one_hot
 from tcnaps.method.clustering import cluster
 from tcnaps.method.head import Head
 
@@ -28,19 +28,13 @@ QueryLabels = Int[Tensor, "n_query"]
 Classifier = Callable[[Support, Labels, Query], QueryLabels]
 
 TEMPERATURE = 15.0  # τ of α-TIM's published settings, for features of length 1
-# Settings that EasyFSL publishes with its methods (scripts/methods_configs.json).
+# Settings that EasyFSL publishes with its methods (scripts/methods_configs.json). Its classes have no hyphens.
 EASYFSL = {
-    "BD-CSPN": ("BDCSPN", {}),
-    "LaplacianShot": ("LaplacianShot", {"inference_steps": 10, "knn": 3, "lambda_regularization": 0.1}),
-    "PT-MAP": (
-        "PTMAP",
-        {"fine_tuning_steps": 30, "fine_tuning_lr": 0.3, "lambda_regularization": 10, "power_factor": 0.5},
-    ),
-    "TIM": (
-        "TIM",
-        {"fine_tuning_steps": 50, "fine_tuning_lr": 1e-3, "temperature": 10.0}
-        | {"cross_entropy_weight": 1.0, "marginal_entropy_weight": 1.0, "conditional_entropy_weight": 0.5},
-    ),
+    "BD-CSPN": {},
+    "LaplacianShot": {"inference_steps": 10, "knn": 3, "lambda_regularization": 0.1},
+    "PT-MAP": {"fine_tuning_steps": 30, "fine_tuning_lr": 0.3, "lambda_regularization": 10, "power_factor": 0.5},
+    "TIM": {"fine_tuning_steps": 50, "fine_tuning_lr": 1e-3, "temperature": 10.0}
+    | {"cross_entropy_weight": 1.0, "marginal_entropy_weight": 1.0, "conditional_entropy_weight": 0.5},
 }
 
 
@@ -110,8 +104,7 @@ def paddle(support: Support, labels: Labels, query: Query, steps: int = 100) -> 
     for _ in range(steps):
         responsibilities = (_similarities(query, means) + log_proportions).softmax(1)
         log_proportions = responsibilities.mean(0).clamp_min(1e-12).log()
-        features, weights = torch.cat([support, query]), torch.cat([fixed, responsibilities])
-        means = weights.T @ features / weights.sum(0)[:, None]
+        means = class_means(torch.cat([support, query]), torch.cat([fixed, responsibilities]))
     return responsibilities.argmax(1)
 
 
@@ -146,10 +139,9 @@ def of_easyfsl(name: str) -> Classifier:
         from easyfsl import methods
     except ImportError as error:
         raise UserError(f"{name} needs the package easyfsl: pip install tcnaps[rivals]") from error
-    kind, settings = EASYFSL[name]
 
     def classify(support: Support, labels: Labels, query: Query) -> QueryLabels:
-        method = getattr(methods, kind)(feature_normalization=2, **settings)
+        method = getattr(methods, name.replace("-", ""))(feature_normalization=2, **EASYFSL[name])
         method.process_support_set(support.float(), labels)
         return method(query.float()).argmax(1)
 
@@ -189,8 +181,7 @@ def _transduced(model: BaseEstimator, support: Support, labels: Labels, query: Q
 
 
 def _means(features: Support, labels: Labels) -> Float[Tensor, "way d"]:
-    weights = one_hot(labels, int(labels.max()) + 1, features)
-    return weights.T @ features / weights.sum(0)[:, None]
+    return class_means(features, one_hot(labels, int(labels.max()) + 1, features))
 
 
 def _similarities(features: Float[Tensor, "n d"], means: Float[Tensor, "way d"]) -> Float[Tensor, "n way"]:

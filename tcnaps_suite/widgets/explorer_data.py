@@ -7,8 +7,8 @@ import pandas as pd
 from tcnaps.config import Study, UserError
 from tcnaps.config.errors import nearest
 from tcnaps.evaluation.result_files import needed_trainings
-from tcnaps.evaluation.statistics import EPISODE, domain_averages, episode_accuracies, overall, paired_episodes
-from tcnaps.evaluation.stopped_rows import recorded_predictions, rows_of_training, variant_predictions
+from tcnaps.evaluation.statistics import domain_averages, episode_accuracies, overall, paired_episodes, with_classes
+from tcnaps.evaluation.stopped_rows import EPISODE, recorded_predictions, variant_predictions
 from tcnaps.figures.tables import cell, points
 from tcnaps.method.variants import ALL_VARIANTS, VARIANTS
 from tcnaps_suite.widgets.episode_table import at_step, counted, refined, shots_in_words
@@ -48,10 +48,7 @@ def episodes(rows: pd.DataFrame, better: str, than: str, limits: tuple[int, int]
     a, b = (episode_accuracies(variant_predictions(rows, name, *limits)) for name in (better, than))
     pairs = paired_episodes(a, b).rename(columns={"difference": "gain"})
     pairs = pairs.merge(b[[*EPISODE, "accuracy", "step"]], on=EPISODE, suffixes=("", "_than"), validate="1:1")
-    classes = rows_of_training(rows, ALL_VARIANTS[better].training)
-    classes = classes.drop_duplicates([*EPISODE, "label"]).sort_values("label")
-    shots = classes.groupby(EPISODE, sort=False, observed=True)["shot"].agg(tuple).reset_index(name="shots")
-    return pairs.merge(shots, on=EPISODE, validate="1:1").drop(columns="variant")
+    return with_classes(pairs, rows, "shot").rename(columns={"classes": "shots"}).drop(columns="variant")
 
 
 def chosen(table: pd.DataFrame, datasets: Sequence[str] | None = None, sort: str = SORTS[0]) -> pd.DataFrame:

@@ -21,19 +21,6 @@ MOST_LISTED = 500  # episodes in the list; the filters reach the others
 COLUMNS = 10  # support images and queries of a class in the picture
 
 
-def explorer(
-    study: Study, evaluation: str | None = None, better: str = "Transductive", than: str = "FEOT"
-) -> "Explorer":
-    """A widget to look at the episodes in which one variant gains most over another, or loses most.
-
-    `evaluation` must serve both; None takes the first that does.
-    """
-    possible = explorer_data.evaluations_of(study, [better, than])
-    evaluation = possible[0] if evaluation is None else evaluation
-    explorer_data.one_of(f"evaluation of {better} and {than} named", evaluation, possible)
-    return Explorer(study, evaluation, better, than).loaded()
-
-
 class Explorer(ui.StudyWidget):
     """See `explorer`. A new one shows nothing before `load`.
 
@@ -142,3 +129,14 @@ class Explorer(ui.StudyWidget):
             figure = Figure((TEXT_WIDTH, 0.4 + 0.36 * len(names)))
             episode_images(figure.subplots(), support, images.query_images, *labels, columns=COLUMNS)
         return figure
+
+
+def explorer(study: Study, evaluation: str | None = None, better: str = "Transductive", than: str = "FEOT") -> Explorer:
+    """A widget to look at the episodes in which one variant gains most over another, or loses most.
+
+    `evaluation` must serve both; None takes the first that does.
+    """
+    possible = explorer_data.evaluations_of(study, [better, than])
+    evaluation = possible[0] if evaluation is None else evaluation
+    explorer_data.one_of(f"evaluation of {better} and {than} named", evaluation, possible)
+    return Explorer(study, evaluation, better, than).loaded()

@@ -1,25 +1,15 @@
 """An episode's features and classes in a plane, to look at what refinement does."""
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 import torch
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Float, Int
 from torch import Tensor
 
+from tcnaps.figures.clustering import PlaneView
 from tcnaps.method.class_statistics import ClassStatistics, class_statistics, one_hot
 from tcnaps.method.head import Head
-
-
-@dataclass(frozen=True)
-class PlaneView:
-    """Refinement steps 0, ..., T of one episode in a plane, and Q_k there. Support images come first."""
-
-    points: Float[np.ndarray, "n_points 2"]
-    is_support: Bool[np.ndarray, "n_points"]
-    responsibilities: Float[np.ndarray, "n_steps n_points way"]
-    means: Float[np.ndarray, "n_steps way 2"]
-    covariances: Float[np.ndarray, "n_steps way 2 2"]
 
 
 def view_in_plane(

@@ -7,12 +7,13 @@ import numpy as np
 import pandas as pd
 
 from tcnaps.evaluation.stopped_rows import recorded_predictions, stopping_step
+from tcnaps.figures.clustering import PlaneView
 from tcnaps.figures.tables import points
 from tcnaps.method import clustering
 from tcnaps.method.head import Head
 from tcnaps_suite.experiments.study_episodes import ShownEpisode
 from tcnaps_suite.widgets.episode_table import counted, refined, shots_in_words, steps_of
-from tcnaps_suite.widgets.projection import PlaneView, view_in_plane
+from tcnaps_suite.widgets.projection import view_in_plane
 
 _MAHALANOBIS = {"metric": "mahalanobis", "log_determinant": False, "scale": 1.0, "update": "means and covariances"}
 # The settings of a head that the stepper's menu changes. All others, such as identity_weight, stay the training's.
@@ -71,11 +72,6 @@ def verdict(trajectory: Trajectory, minimum: int, maximum: int) -> tuple[int, st
         f"With minimum {minimum} and maximum {maximum} the rule stops at step {step}: {reason}. Accuracy there: "
         f"{accuracy[step]:.1f}% ({points((accuracy[step] - accuracy[0]) / 100)} points from step 0)."
     )
-
-
-def answer_step(features: ShownEpisode, trajectory: Trajectory, minimum: int, maximum: int) -> int:
-    """The step at which the variant answers: where the rule ends, or 0 where the variant does not refine."""
-    return verdict(trajectory, minimum, maximum)[0] if features.variant.refinement_at_test else 0
 
 
 def status(trajectory: Trajectory, step: int) -> str:

@@ -9,11 +9,10 @@ from matplotlib.axes import Axes
 from matplotlib.patheffects import withStroke
 from matplotlib.ticker import MaxNLocator, PercentFormatter
 
-from tcnaps.figures.clustering import class_colours, clustering_step
+from tcnaps.figures.clustering import PlaneView, class_colours, clustering_step
 from tcnaps.figures.style import BLACK, BLUE, GREY, VERMILLION
 from tcnaps_suite.widgets.episode_table import letter, shortened
 from tcnaps_suite.widgets.pictures import chips, image_address, named, readable_on
-from tcnaps_suite.widgets.projection import PlaneView
 from tcnaps_suite.widgets.stepper_data import ShownEpisode
 from tcnaps_suite.widgets.widget_base import table
 
@@ -30,16 +29,11 @@ def plane_step(ax: Axes, view: PlaneView, step: int, queries: pd.DataFrame, mark
     """
     is_query, lettered = ~view.is_support, len(view.points) <= MOST_LETTERED
     size = 95 if lettered else 20
-    responsibilities, means = view.responsibilities[step], view.means[step]
-    flipped = np.zeros(len(view.points), dtype=bool)
-    flipped[is_query] = queries["changed"]
-    sizes = size, 2.2 * size, 2.9 * size, 120
-    shown = view.points, view.is_support, responsibilities, means, view.covariances[step]
-    clustering_step(ax, *shown, flipped, sizes)
+    clustering_step(ax, view, step, (size, 2.2 * size, 2.9 * size, 120))
 
-    points, colours = view.points[is_query], class_colours(len(means))
-    wrong = ~queries["right"].to_numpy()
-    mixed = (responsibilities[is_query] @ colours).clip(0, 1)
+    points, means = view.points[is_query], view.means[step]
+    colours, wrong = class_colours(len(means)), ~queries["right"].to_numpy()
+    mixed = (view.responsibilities[step][is_query] @ colours).clip(0, 1)
     ax.scatter(*points[wrong].T, c=mixed[wrong], s=size, marker="s", edgecolor=BLACK, linewidth=1, zorder=3.2)
     if lettered:
         shades = np.array([readable_on(colour) for colour in mixed])

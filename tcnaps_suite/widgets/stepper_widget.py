@@ -7,7 +7,6 @@ from ipywidgets import BoundedIntText, FloatLogSlider, Layout, Play, VBox, jslin
 from matplotlib.figure import Figure
 
 from tcnaps.config import Study, UserError
-from tcnaps.figures.clustering import last_step
 from tcnaps.figures.style import style
 from tcnaps_suite.experiments.study_episodes import ShownEpisode, features_of
 from tcnaps_suite.widgets import stepper_data, stepper_figures, widget_base as ui
@@ -142,7 +141,7 @@ class Stepper(ui.StudyWidget):
             first=(ui.button("First", 72, "step-backward"), lambda: self._go_to(0)),
             back=(ui.button("Back", 72, "chevron-left"), lambda: self._go_to(self.choice.step - 1)),
             forward=(ui.button("Step", 72, "chevron-right"), lambda: self._go_to(self.choice.step + 1)),
-            converge=(ui.button("To convergence", 140, "fast-forward"), lambda: self._go_to(self._last_step())),
+            converge=(ui.button("To convergence", 140, "fast-forward"), lambda: self._go_to(self.trajectory.view.end)),
             answer=(ui.button("To the answer", 130, "flag-checkered"), lambda: self._go_to(self._answer_step())),
         )
         slider = self.add(step=(ui.slider("Step", 225, 0, last, 0, live=True), self._draw))
@@ -155,12 +154,10 @@ class Stepper(ui.StudyWidget):
         slider = self.controls["step"]
         slider.value = min(max(step, 0), slider.max)
 
-    def _last_step(self) -> int:
-        return last_step(self.trajectory.view.responsibilities)
-
     def _answer_step(self) -> int:
-        choice = self.choice
-        return stepper_data.answer_step(self.features, self.trajectory, choice.minimum, choice.maximum)
+        """Where the rule ends, or 0 where the variant does not refine."""
+        stop, _ = stepper_data.verdict(self.trajectory, self.choice.minimum, self.choice.maximum)
+        return stop if self.features.variant.refinement_at_test else 0
 
     def _change_head(self):
         self._set_scale()

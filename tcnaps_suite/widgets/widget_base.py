@@ -96,6 +96,7 @@ class StudyWidget(VBox):
     """
 
     kind: ClassVar[str]
+    is_shown = True  # whether there is anything that reactions can change
 
     def __init__(self, study: Study | None = None):
         super().__init__()
@@ -123,11 +124,6 @@ class StudyWidget(VBox):
                 with self.guarded():
                     if self.is_shown or reaction == self.load:
                         reaction()
-
-    @property
-    def is_shown(self) -> bool:
-        """Whether there is anything that reactions can change."""
-        return True
 
     def arrange(self, *children: ipywidgets.Widget) -> None:
         self.children = [*children, _Page()]

@@ -50,11 +50,9 @@ def run_notebook(notebook: str | Path, output: str | Path, parameters: dict, pro
         "progress_bar": progress,
     }
     with tempfile.TemporaryDirectory() as own:  # the kernel's sockets: on TCP other users of the machine could listen
-        kernel = {"transport": "ipc", "connection_file": f"{own}/kernel.json"}
+        config = Config(KernelManager={"transport": "ipc", "connection_file": f"{own}/kernel.json"})
         try:
-            papermill.execute_notebook(
-                notebook, output, parameters, config=Config({"KernelManager": kernel}), **options
-            )
+            papermill.execute_notebook(notebook, output, parameters, config=config, **options)
         except papermill.PapermillExecutionError as error:
             what = f"{notebook} failed in cell [{error.exec_count}]: {error.ename}: {error.evalue}"
             raise NotebookFailed(f"{what}\nThe executed notebook, with the traceback: {output}") from error

@@ -115,10 +115,10 @@ def test_grid_cells_are_the_rule_run_directly(rows, episodes):
     pairs = statistics.paired_episodes(*(episodes[episodes["variant"] == name] for name in ("Transductive", "FEOT")))
     gain = statistics.domain_averages(pairs, ["evaluation"], "difference").set_index("domain").loc["all"]
     assert (rule["gain"], rule["gain_interval"]) == pytest.approx((gain["difference"], gain["interval"]))
-    steps = statistics.accuracy_by_step(rows, "support_and_query", [0, 2])
-    assert list(steps["step"]) == [0, 2] and steps["gain"].iloc[0] == 0 == steps["gain_interval"].iloc[0]
+    steps = statistics.refinement_grid(rows, "support_and_query", [0, 2], [0, 2]).query("minimum == maximum")
+    assert list(steps["minimum"]) == [0, 2] and steps["gain"].iloc[0] == 0 == steps["gain_interval"].iloc[0]
     with pytest.raises(ValueError):
-        statistics.accuracy_by_step(rows, "support_and_query", [0], domain="both")
+        statistics.refinement_grid(rows, "support_and_query", [0], [0], domain="both")
 
 
 def test_more_queries_gain_what_pairs_of_episodes_differ_by():

@@ -1,5 +1,7 @@
 """Soft k-means in the plane, and images of episodes."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from matplotlib.figure import Figure
@@ -19,13 +21,12 @@ def toy():
     responsibilities[3] = responsibilities[2]
     means = np.array([[[0.0, 0.0], [4.0, 1.0]]] * 4)
     covariances = np.array([[[[2.0, 0.8], [0.8, 1.0]], [[1.0, 0.0], [0.0, 3.0]]]] * 4)
-    return points, np.isin(np.arange(20), (0, 10)), responsibilities, means, covariances
+    return clustering.PlaneView(points, np.isin(np.arange(20), (0, 10)), responsibilities, means, covariances)
 
 
 def test_ellipses_lie_at_the_mahalanobis_distance_and_colours_mix_the_classes(toy):
-    points, is_support, _, means, covariances = toy
-    (ax,) = panels(1)
-    clustering.clustering_step(ax, points, is_support, np.tile([0.75, 0.25], (20, 1)), means[0], covariances[0])
+    (ax,), means, covariances = panels(1), toy.means, toy.covariances
+    clustering.clustering_step(ax, replace(toy, responsibilities=np.tile([0.75, 0.25], (4, 20, 1))), 0)
     for patch, (k, distance) in zip(ax.patches, [(0, 1), (0, 2), (1, 1), (1, 2)], strict=True):
         edge = patch.get_patch_transform().transform(np.column_stack([np.cos(t := np.linspace(0, 6, 50)), np.sin(t)]))
         centred = edge - means[0][k]
@@ -36,14 +37,15 @@ def test_ellipses_lie_at_the_mahalanobis_distance_and_colours_mix_the_classes(to
 
 
 def test_strip_rings_the_labels_that_changed_and_names_the_end(toy):
-    labels = toy[2].argmax(axis=2)
-    assert clustering.last_step(toy[2]) == 3 and clustering.last_step(toy[2][:3]) == 2
+    labels = toy.responsibilities.argmax(axis=2)
+    changing = {name: getattr(toy, name)[:3] for name in ("responsibilities", "means", "covariances")}
+    assert toy.end == 3 and replace(toy, **changing).end == 2
     axes = panels(4)
-    clustering.steps_strip(axes, *toy)
+    clustering.steps_strip(axes, toy)
     clustering.clustering_legend(axes[0].figure)
     assert axes[0].get_title() == "Step 0" and axes[3].get_title() == "Step 3 · the end"
     for step in (1, 2):
-        changed = toy[0][labels[step] != labels[step - 1]]
+        changed = toy.points[labels[step] != labels[step - 1]]
         assert axes[step].get_title() == f"Step {step} · {len(changed)} changed"
         assert any(np.array_equal(c.get_offsets(), changed) for c in axes[step].collections)
     assert len({(ax.get_xlim(), ax.get_ylim()) for ax in axes}) == 1

@@ -196,13 +196,12 @@ def test_heatmap_writes_every_cell_and_fades_what_is_within_its_interval(panels,
     assert white == set(zip(dark["maximum"], dark["minimum"])) and white
 
 
-def test_accuracy_by_step(panels, rows):
-    domains = ("in", "out", "all")
-    frame = pd.concat([statistics.accuracy_by_step(rows, "support_and_query", range(7), domain) for domain in domains])
+def test_the_gain_by_step(panels, rows):
+    frame = statistics.refinement_grid(rows, "support_and_query", range(7), range(7), "in").query("minimum == maximum")
     ax = panels()
-    results.accuracy_by_step(ax, frame, "domain", "gain")
-    assert ax.lines[0].get_label() == "In-domain" and ax.get_ylabel() == "Gain over step 0 (points)"
-    np.testing.assert_allclose(ax.lines[0].get_ydata(), 100 * frame.loc[frame["domain"] == "in", "gain"])
+    results.gain_by_step(ax, frame)
+    assert ax.get_title() == "In-domain" and ax.get_ylabel() == "Gain over step 0 (points)"
+    np.testing.assert_allclose(ax.lines[0].get_xydata(), np.column_stack([range(7), 100 * frame["gain"]]))
 
 
 def test_number_of_queries_side_by_side_on_one_axis(panels):

@@ -77,7 +77,8 @@ def read_specification(file: Path) -> Specification:
         with open_regular(file) as stream:
             content = json.loads(stream.read().decode("utf-8-sig"))
         names = list(map(str, _by_id(content["class_names"])))
-        counts, sizes, superclasses, spans = _READERS[content["__class__"]](content, names)
+        read = _READERS[content["__class__"].removesuffix("DatasetSpecification")]
+        counts, sizes, superclasses, spans = read(content, names)
         if not len(set(names)) == len(names) == len(sizes) == sum(counts):
             raise ValueError("the counts of classes don't agree, or two classes have the same name")
         if not all(type(size) is int and size >= 0 for size in sizes):
@@ -126,11 +127,7 @@ def _hierarchical(content: dict, names: list[str]) -> tuple:
     return counts, sizes, (), spans
 
 
-_READERS = {
-    "DatasetSpecification": _uniform,
-    "BiLevelDatasetSpecification": _bilevel,
-    "HierarchicalDatasetSpecification": _hierarchical,
-}
+_READERS = {"": _uniform, "BiLevel": _bilevel, "Hierarchical": _hierarchical}  # by the beginning of the class's name
 
 
 def _per_split(content: dict, key: str) -> list:

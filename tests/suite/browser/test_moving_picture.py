@@ -14,7 +14,6 @@ from playwright.sync_api import expect
 from servers import PATIENCE, REPOSITORY
 
 from tcnaps.config import load_study
-from tcnaps.figures.clustering import last_step
 from tcnaps_suite.experiments.study_episodes import features_of
 from tcnaps_suite.widgets import stepper_data
 
@@ -33,7 +32,7 @@ def test_the_moving_picture_shows_the_stepper_until_no_label_changes(lab, projec
     view = page.locator(".tcnaps-stepper")
     view.evaluate("view => view.scrollIntoView()")
     frames = []
-    for step in range(last_step(trajectory.view.responsibilities) + 1):
+    for step in range(trajectory.view.end + 1):
         if step:
             view.locator(".tcnaps-forward").click()
         status = stepper_data.status(trajectory, step)

@@ -16,7 +16,7 @@ from tcnaps.method.episode import Episode
 from tcnaps.method.head import Head
 from tcnaps_suite.experiments import active, continual
 from tcnaps_suite.experiments.active import Task, active_learning, predictive_entropy, task_of, variation_ratios
-from tcnaps_suite.experiments.comparison import LoadedVariant
+from tcnaps_suite.experiments.comparison import LoadedVariant, draws
 from tcnaps_suite.experiments.continual import (
     ALL_KEPT,
     FILM,
@@ -98,7 +98,8 @@ def variants():
 
 def test_curves_begin_at_the_same_accuracy_and_are_paired(variants):
     sources = [blobs("blobs", "test"), blobs("others", "test")]
-    rows = active_learning(small_study(), sources, variants, PROTOCOL, 4, labels=2, episodes=1)
+    drawn = draws(study := small_study(), sources, PROTOCOL, 1)
+    rows = active_learning(drawn, study.seed, variants, 4, labels=2)
     assert len(rows) == 2 * 1 * 2 * 3 * 3 and set(rows["domain"]) == {"in", "out"}
     keys = ["dataset", "episode", "variant", "labels"]
     wide = rows.pivot(index=keys, columns="acquisition", values=["accuracy", "difference"])
@@ -184,7 +185,8 @@ def test_with_all_images_kept_the_last_arrival_is_an_ordinary_episode(adapting, 
 
 @pytest.mark.slow
 def test_one_head_of_simple_cnaps_is_never_better_than_several(adapting):
-    rows = continual.continual_learning(small_study(), [blobs("blobs", "test")], adapting, FOUR_WAY, 2, episodes=2)
+    drawn = draws(small_study(), [blobs("blobs", "test")], FOUR_WAY, 2)
+    rows = continual.continual_learning(drawn, adapting, 2)
     assert len(rows) == 2 * 2 * len(FILM) * 2 * 2
     keys = ["variant", "dataset", "episode", "film", "classes"]
     wide = rows.pivot(index=keys, columns="head", values="accuracy")

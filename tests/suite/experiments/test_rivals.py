@@ -14,7 +14,7 @@ from tcnaps.config import FixedProtocol
 from tcnaps.episodes.sampling import draw_episode
 from tcnaps.method.head import Head
 from tcnaps_suite.experiments.balance import unbalanced
-from tcnaps_suite.experiments.comparison import compare_classifiers, episode_features
+from tcnaps_suite.experiments.comparison import compare_classifiers, draws, episode_features
 from tcnaps_suite.experiments.rivals import cnaps, gaussian_discriminant, head_classifier, of_estimator, paddle, rivals
 
 ESTIMATORS = {"Estimator, no prior": of_estimator(class_prior=None), "Estimator": of_estimator()}
@@ -68,7 +68,7 @@ PROTOCOL = FixedProtocol(way=3, shot=1, queries_per_class=3)
 
 def test_classifiers_are_compared_with_one_of_them_in_every_episode():
     sources = [blobs(name, "test") for name in ("blobs", "others")]
-    episodes = list(episode_features(small_study(), sources, PROTOCOL, 2, untrained("support")))
+    episodes = list(episode_features(draws(small_study(), sources, PROTOCOL, 2), untrained("support")))
     answers = iter([episode.query_labels for episode in episodes])
     classifiers = {
         "Simple": head_classifier(Head(), 0, 0),

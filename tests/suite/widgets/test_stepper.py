@@ -16,7 +16,6 @@ from stepper_study import place, planted, write_networks, write_training
 from tcnaps.config import UserError
 from tcnaps.episodes.loading import load_episode
 from tcnaps.episodes.sampling import draw_episode
-from tcnaps.figures.clustering import last_step
 from tcnaps.method.class_statistics import class_statistics, one_hot
 from tcnaps.method.clustering import trajectory
 from tcnaps.method.head import Head
@@ -76,7 +75,7 @@ def test_it_opens_at_step_0_with_the_studys_settings_and_buttons_and_slider_agre
         assert view.choice.step == step
     check(view)
     click(view, "converge")
-    assert view.choice.step == last_step(view.trajectory.view.responsibilities)
+    assert view.choice.step == view.trajectory.view.end
     click(view, "answer")
     assert view.choice.step == stepper_data.verdict(view.trajectory, 2, 3)[0]
     check(view)
@@ -285,10 +284,10 @@ def test_a_step_says_what_it_did_to_every_query_and_the_steps_count_it(found):
 
 
 def test_the_verdict_says_where_and_why_the_rule_stops(found):
-    features, changed = planted(), found.steps["changed"]
+    changed = found.steps["changed"]
     last = next(step for step in range(1, 7) if not changed[step])
     assert last > 1, "the planted episode is to converge, but not at once"
-    assert last_step(found.view.responsibilities) == last
+    assert found.view.end == last
     accuracy = 100 * found.steps["accuracy"]
     for limits, step, reason in (
         ((1, 6), last, "no label changed there."),
@@ -299,11 +298,10 @@ def test_the_verdict_says_where_and_why_the_rule_stops(found):
     ):
         ended, why = stepper_data.verdict(found, *limits)
         assert ended == step and reason in why
-        assert stepper_data.answer_step(features, found, *limits) == step
-    assert stepper_data.answer_step(replace(features, variant=VARIANTS["FEOT"]), found, 2, 4) == 0
     with pytest.raises(ValueError):
         stepper_data.verdict(found, 2, 7)
-    assert last_step(found.view.responsibilities[:2]) == 1  # still changing
+    changing = {name: getattr(found.view, name)[:2] for name in ("responsibilities", "means", "covariances")}
+    assert replace(found.view, **changing).end == 1
 
 
 def test_words_say_which_episode_it_is_and_what_the_variant_makes_of_the_steps(found):
