@@ -42,6 +42,20 @@ def rows():
     return synthetic_rows()
 
 
+@pytest.fixture(scope="module", params=["plain", "few images", "many images"])
+def each_strategy(request):
+    """All ways in which episodes are clustered: plainly, and the two fast ones, for tests of small episodes."""
+    from tcnaps.method import fast
+    from tcnaps.method.fast import strategies
+
+    with pytest.MonkeyPatch.context() as patch:
+        if request.param == "plain":
+            patch.setattr(fast, "ENABLED", False)
+        if request.param == "many images":
+            patch.setattr(strategies, "FEW", 0)
+        yield
+
+
 @pytest.fixture
 def root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A project's root, empty; it is the working folder."""

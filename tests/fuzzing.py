@@ -1,8 +1,4 @@
-"""Malformed input: strategies that more than one of the tests in tests/fuzz draw from.
-
-`make test` draws the same few hundred cases each time; `make fuzz` draws thousands of new ones, and prints the one that
-fails in its smallest form, with a line that draws it again (@reproduce_failure).
-"""
+"""Malformed input: strategies that more than one of the tests in tests/fuzz draw from; their number in `cases`."""
 
 import copy
 

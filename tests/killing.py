@@ -1,9 +1,4 @@
-"""Kills a pretraining, a meta-training and an evaluation at random moments and compares what they end in, bit for bit.
-
-python tests/killing.py --trials 20                  one process
-python tests/killing.py --trials 20 --processes 2    that share the work: any of them is killed
-python tests/killing.py --trials 20 --batch          notebooks and Snakemake, as in `make figures`: any process of them
-"""
+"""Kills a pretraining, a meta-training and an evaluation at random moments and compares what they end in, in bits."""
 
 import argparse
 import contextlib

@@ -12,9 +12,7 @@ from tcnaps.episodes.loading import load_episode
 from tcnaps.episodes.sampling import draw_episode
 from tcnaps.evaluation.evaluate import evaluate
 from tcnaps.evaluation.result_files import load_rows
-from tcnaps.method import fast
 from tcnaps.method.clustering import trajectory
-from tcnaps.method.fast import strategies
 from tcnaps.method.head import Head
 from tcnaps.training import checkpoints, meta_training
 from tcnaps.training.meta_training import meta_train
@@ -30,17 +28,10 @@ def exact_convolutions(monkeypatch):
     monkeypatch.setattr(torch.backends.cudnn, "allow_tf32", False)
 
 
-@pytest.fixture(params=["plain", "few images", "many images"])
-def strategy(request, monkeypatch):
-    if request.param == "plain":
-        monkeypatch.setattr(fast, "ENABLED", False)
-    monkeypatch.setattr(strategies, "FEW", 0 if request.param == "many images" else strategies.FEW)
-
-
 @pytest.mark.parametrize("settings", SETTINGS.values(), ids=SETTINGS)
 @pytest.mark.parametrize(("way", "shot", "d"), [(5, 1, 512), (5, 5, 64), (20, 10, 128), (50, 10, 512)])
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
-def test_refines_as_exactly_as_a_cpu(strategy, settings, way, shot, d, dtype):
+def test_refines_as_exactly_as_a_cpu(each_strategy, settings, way, shot, d, dtype):
     exact = clusters([shot] * way, [10] * way, d, 0.2, torch.logspace(0.3, -0.5, d))[:3]
     logits = trajectory(*exact, head=Head(**settings, arithmetic="plain"), steps=10)
     errors = {}
@@ -52,8 +43,8 @@ def test_refines_as_exactly_as_a_cpu(strategy, settings, way, shot, d, dtype):
     assert errors["cuda"] < max(10 * errors["cpu"], 1e-9 if dtype == torch.float64 else 1e-4), errors
 
 
-@pytest.mark.parametrize("strategy", ["few images", "many images"], indirect=True)
-def test_gradients_pass_through_refinement_as_on_a_cpu(strategy):
+@pytest.mark.parametrize("each_strategy", ["few images", "many images"], indirect=True)
+def test_gradients_pass_through_refinement_as_on_a_cpu(each_strategy):
     features, labels, queries, _ = clusters([3] * 4, [5] * 4, 16, 0.4)
     gradients = []
     for device in ("cpu", "cuda"):
@@ -77,9 +68,8 @@ def test_adapted_features_are_those_of_a_cpu(study):
     torch.testing.assert_close(*features, rtol=1e-3, atol=1e-4)
 
 
-def test_first_steps_are_those_of_a_cpu(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    write_pictures(tmp_path)
+def test_first_steps_are_those_of_a_cpu(root):
+    write_pictures(root)
     study = picture_study()
     pretrain(study)
     for step in (pretraining_step, meta_training_step):
@@ -111,9 +101,8 @@ def test_an_interrupted_training_goes_on(tmp_path, monkeypatch, precision):
     assert log["loss"].iloc[1:].notna().all()
 
 
-def test_a_group_of_processes_talks_through_nccl(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    write_pictures(tmp_path)
+def test_a_group_of_processes_talks_through_nccl(root):
+    write_pictures(root)
     study = picture_study()
     run_together(1, _train_and_evaluate, study, "cuda")
     assert len(load_rows(study, "variable")["episode"].unique()) == 4

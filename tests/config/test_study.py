@@ -111,19 +111,17 @@ def test_a_scale_that_is_learned_starts_from_a_number(load):
         load(learned | {"clustering": {"scale": "auto"}})
 
 
-def test_a_notebook_shows_the_message_alone(tmp_path, monkeypatch, capsys):
+def test_a_notebook_shows_the_message_alone(root, capsys):
     from IPython.core.interactiveshell import InteractiveShell
 
-    (tmp_path / "study.yaml").write_text(yaml.safe_dump(STUDY | {"sed": 1}))
-    monkeypatch.chdir(tmp_path)
+    (root / "study.yaml").write_text(yaml.safe_dump(STUDY | {"sed": 1}))
     shell = InteractiveShell()
     shell.run_cell("from tcnaps.config import load_study\nload_study('study.yaml')")
     printed = capsys.readouterr().out.strip()
     assert len(printed.splitlines()) <= 2 and "sed: there is no such key; did you mean 'seed'?" in printed
 
 
-def test_a_missing_file_names_those_there_are(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
+def test_a_missing_file_names_those_there_are(root, tmp_path, monkeypatch):
     for path in ("nowhere.yaml", tmp_path, "x" * 5000, "a\0b"):
         with pytest.raises(ConfigError):
             load_study(path)

@@ -17,10 +17,9 @@ from tcnaps.data.readers.folders import cut, open_folder, read_list
 
 
 @pytest.fixture
-def tree(tmp_path, monkeypatch):
+def tree(root):
     """Makes files below a folder of the dataset, and returns the folder."""
-    monkeypatch.chdir(tmp_path)
-    return partial(write, tmp_path / "pets")
+    return partial(write, root / "pets")
 
 
 def listing_of(root, **options):

@@ -1,13 +1,7 @@
 """Our sampler against Meta-Dataset's: 20,000 episode descriptions of every dataset and split, number by number.
 
-Every comparison yields a p-value that is uniform in [0, 1] if both samplers draw from one distribution, so the smallest
-of all of them is held against 1% over their number (Bonferroni). There are two kinds of test:
-
-* One number an episode (way, support size, ...): Pearson's chi-square of two samples, with neighbouring values pooled.
-* Several numbers an episode (the shots of its classes, which classes it has): these depend on each other, and a
-  chi-square that took them for independent would be wrong. Instead every episode gives one vector of counts. The mean
-  vectors of the two samplers differ by something normal whose covariance is known: for shots from our own episodes
-  (under the hypothesis that is tested the reference's is the same), for classes from the text of the protocol.
+Every p-value is uniform if both draw from one distribution: the smallest is held against 1% over their number
+(Bonferroni). Numbers of one episode depend on each other: of those, mean vectors of counts are compared (`same_mean`).
 """
 
 import json
@@ -25,7 +19,7 @@ from tcnaps.config import VariableProtocol
 from tcnaps.data import ImageSource
 from tcnaps.data.readers.meta_dataset import read_specification
 from tcnaps.episodes import sampling
-from tcnaps.episodes.sampling import Description, describe_episode, sample_shots, sample_span
+from tcnaps.episodes.sampling import Description, describe_episode, sample_span
 
 EPISODES = 20_000
 FAMILYWISE = 0.01
@@ -222,24 +216,18 @@ def test_our_sampler_draws_as_meta_datasets_does(reference, name):
     assert as_specified(read) > FAMILYWISE / len(FILES)
 
 
-def unweighted_shots(*arguments) -> np.ndarray:
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(sampling, "LOG_WEIGHTS", (0, 0))
-        return sample_shots(*arguments)
-
-
 @pytest.mark.parametrize(
-    "name, keys, sampler, settings",
+    "name, keys, log_weights, settings",
     [
-        ("aircraft_test", ["shots", "imbalance"], unweighted_shots, {}),
-        ("quickdraw_train", ["way", "query set size"], sample_shots, {"maximum_way": 49}),
-        ("ilsvrc_2012_train", ["span", "classes"], sample_shots, {"maximum_span": 391}),
+        ("aircraft_test", ["shots", "imbalance"], (0, 0), {}),
+        ("quickdraw_train", ["way", "query set size"], sampling.LOG_WEIGHTS, {"maximum_way": 49}),
+        ("ilsvrc_2012_train", ["span", "classes"], sampling.LOG_WEIGHTS, {"maximum_span": 391}),
     ],
 )
-def test_another_sampler_is_told_apart(reference, monkeypatch, name, keys, sampler, settings):
+def test_another_sampler_is_told_apart(reference, monkeypatch, name, keys, log_weights, settings):
     read = load(reference, name)
     other = replace(read, protocol=VariableProtocol(**{**read.protocol.model_dump(), **settings}))
-    monkeypatch.setattr(sampling, "sample_shots", sampler)
+    monkeypatch.setattr(sampling, "LOG_WEIGHTS", log_weights)
     found = comparisons(other, describe(other, 0), 0)
     assert all(found[key] < LEVEL for key in keys), found
 

@@ -133,14 +133,16 @@ def test_names_and_numbers_beside_missing_labels(names, missing, kind):
     assert set(fitted.predict(X)) == set(names)
 
 
-def test_it_warns_where_nothing_is_unlabelled():
-    X, truth, _ = planted()
+X, TRUTH, Y = planted()
+
+
+def test_it_warns_where_nothing_is_unlabelled_and_where_unlabelled_rows_are_not_scored():
     with pytest.warns(UserWarning, match="unlabelled"):
-        fitted = TransductiveMahalanobisClassifier().fit(X, truth)
-    assert fitted.n_iter_ == 0 and fitted.score(X, truth) > 0.9
-
-
-X, _, Y = planted()
+        fitted = TransductiveMahalanobisClassifier().fit(X, TRUTH)
+    assert fitted.n_iter_ == 0 and fitted.score(X, TRUTH) > 0.9
+    fitted, labelled = TransductiveMahalanobisClassifier().fit(X, Y), Y != -1
+    with pytest.warns(UserWarning, match="52 rows of y have no label and are not scored. .*LabelledKFold"):
+        assert fitted.score(X, Y) == fitted.score(X[labelled], Y[labelled])
 
 
 @pytest.mark.parametrize(
@@ -166,13 +168,6 @@ X, _, Y = planted()
 def test_bad_input_is_named(X, y, options, message):
     with pytest.raises(ValueError, match=message):
         TransductiveMahalanobisClassifier(**options).fit(X, y)
-
-
-def test_unlabelled_rows_are_not_scored_and_said():
-    fitted = TransductiveMahalanobisClassifier().fit(X, Y)
-    labelled = Y != -1
-    with pytest.warns(UserWarning, match="52 rows of y have no label and are not scored. .*LabelledKFold"):
-        assert fitted.score(X, Y) == fitted.score(X[labelled], Y[labelled])
 
 
 def test_neither_a_column_in_other_units_nor_an_outlying_row_matters():

@@ -1,6 +1,7 @@
 """Malformed rows, manifests and CSVs: an error that names the file or column, or the numbers that were there."""
 
 import json
+from contextlib import chdir
 
 import pandas as pd
 import pytest
@@ -22,13 +23,10 @@ ROWS = synthetic_rows(("support", "support_and_query"), 2, 4, datasets={"blobs":
 @pytest.fixture(scope="module")
 def study(tmp_path_factory):
     """A study with one whole evaluation, in a project of its own."""
-    patch = pytest.MonkeyPatch()
-    root = tmp_path_factory.mktemp("project")
-    patch.chdir(root)
     own = {"datasets": ["blobs"], "trainings": ["support", "support_and_query"], "episodes": 2}
     variable = {"protocol": {"kind": "variable"}} | own
-    yield small_study(evaluations={"variable": variable, "5-way-1-shot": {"protocol": FIXED} | own})
-    patch.undo()
+    with chdir(tmp_path_factory.mktemp("project")):
+        yield small_study(evaluations={"variable": variable, "5-way-1-shot": {"protocol": FIXED} | own})
 
 
 def written(study, rows, evaluation="variable"):

@@ -122,18 +122,14 @@ def arguments(size=(9, 8), n=5, inputs=3):
     return [part.requires_grad_() for part in (x, draw(6, inputs, 3, 3), draw(6), draw(6), draw(6))]
 
 
-def one_after_the_other(x, weight, bias, gamma, beta):
-    x = F.batch_norm(F.conv2d(x, weight, bias, padding=1), None, None, gamma, beta, training=True, eps=1e-5)
-    return F.max_pool2d(F.relu(x), 2)
-
-
 @pytest.mark.parametrize("inputs", [3, 6])  # computed again on the way back, and kept
 @pytest.mark.parametrize("at_once", [1, 2, 5, 9])
 @pytest.mark.parametrize("size", [(9, 8), (4, 7), (2, 2)])
 def test_values_and_gradients_are_those_of_the_parts(size, at_once, inputs):
     given = arguments(size, inputs=inputs)
     assert (given[3] < 0).any() and (given[3] > 0).any()
-    expected, pooled = one_after_the_other(*given), PooledLayer.apply(*given, 1e-5, at_once, inputs < 6)
+    x = F.batch_norm(F.conv2d(*given[:3], padding=1), None, None, *given[3:], training=True, eps=1e-5)
+    expected, pooled = F.max_pool2d(F.relu(x), 2), PooledLayer.apply(*given, 1e-5, at_once, inputs < 6)
     torch.testing.assert_close(pooled, expected, rtol=1e-12, atol=1e-12)
     weights = torch.arange(pooled.numel(), dtype=pooled.dtype).reshape(pooled.shape)
     gradients = [torch.autograd.grad((y * weights).sum(), given) for y in (expected, pooled)]

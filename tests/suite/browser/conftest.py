@@ -1,10 +1,4 @@
-"""A project with a tiny study, servers of its notebooks and a browser, one each for all tests.
-
-Environment:
-    TCNAPS_CHROMIUM: the browser's program, where it is not on the path.
-    TCNAPS_SCREENSHOTS: a folder to keep the screenshots in.
-    TCNAPS_BROWSER_PROJECT: a folder in which the tiny study is kept, so that it is trained only once.
-"""
+"""A project with a tiny study, servers of its notebooks and a browser, one each for all tests."""
 
 import os
 from pathlib import Path
@@ -36,7 +30,7 @@ def browser():
 
 @pytest.fixture(scope="session")
 def project(tmp_path_factory):
-    """The root of a project whose study `configs/tiny.yaml` is trained and evaluated."""
+    """A project whose study `configs/tiny.yaml` is trained and evaluated; TCNAPS_BROWSER_PROJECT: where it is kept."""
     kept = os.environ.get("TCNAPS_BROWSER_PROJECT")
     root = Path(kept) if kept else tmp_path_factory.mktemp("project")
     write_project(root)
@@ -58,7 +52,7 @@ def study(project, monkeypatch):
 
 @pytest.fixture(scope="session")
 def pictures(tmp_path_factory):
-    """The folder of the screenshots."""
+    """The folder of the screenshots; TCNAPS_SCREENSHOTS: where they are kept."""
     kept = os.environ.get("TCNAPS_SCREENSHOTS")
     folder = Path(kept).resolve() if kept else tmp_path_factory.mktemp("screenshots")
     folder.mkdir(parents=True, exist_ok=True)

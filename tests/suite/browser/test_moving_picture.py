@@ -1,8 +1,6 @@
 """The README's moving picture: the stepper on a recorded episode, from step 0 until no label changes.
 
-Recorded anew, where Chromium is installed, by
-
-    TCNAPS_SCREENSHOTS=docs/images make test-browser ARGS="-k moving_picture"
+Recorded anew, with Chromium, by TCNAPS_SCREENSHOTS=docs/images make test-browser ARGS="-k moving_picture"
 """
 
 import io

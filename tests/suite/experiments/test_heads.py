@@ -77,9 +77,6 @@ def test_differences_are_from_transductive_on_the_same_episodes(study, monkeypat
     pair = head_accuracies(study, "variable", ["Learned Scale", "Learned Steps"], [1.0])
     pair = pair.loc[pair["variant"] == "Learned Steps minus Learned Scale", "difference"]
     assert (pair.to_numpy() == accuracies("Learned Steps") - accuracies("Learned Scale")).all()
-
-
-@pytest.mark.slow
-def test_rows_do_not_serve_a_variant_of_another_scale(study):
+    # These rows do not serve a variant of another scale.
     with pytest.raises(UserError, match="Calibrated Transductive"):
         variant_predictions(load_rows(study, "variable"), "Calibrated Transductive", 2, 4)

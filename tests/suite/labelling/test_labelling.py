@@ -213,11 +213,9 @@ def test_sorting_overwrites_nothing_and_two_files_never_become_one(folder, featu
 
 
 @pytest.fixture
-def network(tmp_path, monkeypatch):
+def network(root, monkeypatch):
     """A study with an untrained network, as the name of a backbone."""
-    study = small_study()
-    (tmp_path / "small.yaml").write_text(yaml.safe_dump(study.model_dump(mode="json", exclude_none=True)))
-    monkeypatch.chdir(tmp_path)
+    (root / "small.yaml").write_text(yaml.safe_dump(small_study().model_dump(mode="json", exclude_none=True)))
     model = untrained("support_and_query")
     monkeypatch.setattr(checkpoints, "load_model", lambda study, training, device: model)
     return "study:small.yaml"

@@ -228,8 +228,7 @@ def test_the_table_in_words_and_lines(table):
     assert f"{100 * table['accuracy'].iloc[0]:.1f}%" in options[0][0]
 
 
-def test_the_most_improved_episode_gains_most_right_labels(rows, tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
+def test_the_most_improved_episode_gains_most_right_labels(rows, root):
     study = small_study(refinement={"recorded_steps": 6, "minimum_steps": 2, "maximum_steps": 3})
     assert episode_table.most_improved(study, "Transductive", "variable", "others") == 0  # nothing is recorded
     own = rows[(rows["training"] == "support_and_query") & (rows["dataset"] == "digits")].reset_index(drop=True)

@@ -86,13 +86,12 @@ def test_a_dead_kernel_is_an_error(tmp_path):
 
 
 @pytest.fixture
-def project(tmp_path, monkeypatch):
+def project(root):
     """A project's root with the miniature's study, in which nothing may be started."""
-    (tmp_path / "Snakefile").write_text("raise SystemExit('started')")
-    (tmp_path / "profiles").symlink_to(ROOT / "profiles")
-    (tmp_path / "study.yaml").write_text(STUDY)
-    monkeypatch.chdir(tmp_path)
-    return tmp_path
+    (root / "Snakefile").write_text("raise SystemExit('started')")
+    (root / "profiles").symlink_to(ROOT / "profiles")
+    (root / "study.yaml").write_text(STUDY)
+    return root
 
 
 @pytest.mark.parametrize(

@@ -119,7 +119,6 @@ def test_too_many_episodes_without_replacement_are_known_before_the_run():
     [
         ((), {}, FixedProtocol(way=2, shot=1), "it has no class; add some"),
         ((), {}, VariableProtocol(), "it has no class; add some"),
-        ((9, 9), {}, FixedProtocol(way=3, shot=1), "2 classes are fewer than way 3"),
         ((9, 9, 4), {}, FixedProtocol(**FIXED), "class 'class 2' has 4 images, fewer than 2 support [+] 3 query"),
         ((9, 9, 1), {}, VariableProtocol(minimum_way=2), "class 'class 2' has 1 image, fewer than 1 support"),
         ((9, 9, 9), {}, VariableProtocol(minimum_way=4), "3 classes are fewer than minimum_way 4"),
