@@ -44,7 +44,9 @@ def gains_of_episodes(
     return pd.DataFrame({"dataset": str(seed), "episode": range(n_episodes), "classes": names, "gain": gains})
 
 
-def values_of_trainings(n_cases: int, trainings: int, datasets: int, in_common: float, interaction: float, seed: int):
+def values_of_trainings(
+    n_cases: int, trainings: int, datasets: int, in_common: float, interaction: float, seed: int
+) -> pd.DataFrame:
     """Cases as `estimates` takes them; the sizes are standard deviations."""
     random, shape = np.random.default_rng(seed), (n_cases, trainings, datasets, EPISODES)
     parts = [(in_common, (*shape[:2], 1, 1)), (interaction, (*shape[:3], 1)), (NOISE, shape)]
@@ -64,7 +66,7 @@ def coverage_of_classes(n_cases: int) -> pd.DataFrame:
 
 
 def coverage_of_trainings(n_cases: int) -> pd.DataFrame:
-    """A row for each combination of `OF_TRAININGS`: the shares held, of all cases and of the narrowest intervals'."""
+    """A row for each combination of `OF_TRAININGS`: the share of cases held, and that of the narrowest fifth."""
     rows = []
     for sizes in tqdm(list(product(*OF_TRAININGS.values())), desc="other trainings"):
         table = estimates(values_of_trainings(n_cases, *sizes, seed=2), ["run"], "value")
