@@ -1,5 +1,8 @@
 """On a GPU: the numbers of a CPU. Without one these are skipped; tests/training/test_other_device.py pretends one."""
 
+from itertools import chain, repeat
+from unittest.mock import DEFAULT, Mock
+
 import pytest
 import torch
 from blob_project import meta_training_step, picture_study, pretraining_step, write_pictures
@@ -82,22 +85,16 @@ def test_first_steps_are_those_of_a_cpu(root):
 
 @pytest.mark.parametrize("precision", ["float32", "bfloat16"])
 def test_an_interrupted_training_goes_on(tmp_path, monkeypatch, precision):
-    usual, calls = meta_training.episode_loss, []
-
-    def episode_loss(*arguments):
-        calls.append(arguments)
-        if len(calls) == 7:
-            raise KeyboardInterrupt
-        return usual(*arguments)
-
+    ends = chain(repeat(DEFAULT, 6), [KeyboardInterrupt], repeat(DEFAULT))
+    loss = Mock(wraps=meta_training.episode_loss, side_effect=ends)
     with placed(tmp_path) as study:
         study = study.model_copy(update={"precision": precision})
         pretrain(study, "cuda")
-        monkeypatch.setattr(meta_training, "episode_loss", episode_loss)
+        monkeypatch.setattr(meta_training, "episode_loss", loss)
         with pytest.raises(KeyboardInterrupt):
             meta_train(study, "support_and_query", "cuda", save_every=1)
         log = meta_train(study, "support_and_query", "cuda")
-    assert len(calls) < 7 + 8 and len(log) == 5  # of eight episodes, it did not take all again
+    assert loss.call_count < 7 + 8 and len(log) == 5  # of eight episodes, it did not take all again
     assert log["loss"].iloc[1:].notna().all()
 
 

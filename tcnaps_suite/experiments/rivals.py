@@ -11,7 +11,7 @@ import torch
 from jaxtyping import Float, Int
 from sklearn.base import BaseEstimator
 from sklearn.linear_model import LogisticRegression
-from sklearn.semi_supervised import LabelSpreading
+from sklearn.semi_supervised import LabelSpreading, SelfTrainingClassifier
 from torch import Tensor
 from torch.nn.functional import cross_entropy, normalize
 
@@ -73,6 +73,15 @@ def logistic_regression(support: Support, labels: Labels, query: Query) -> Query
 def label_spreading(support: Support, labels: Labels, query: Query) -> QueryLabels:
     """scikit-learn's, with its default kernel and settings (Zhou et al. 2004)."""
     return _transduced(LabelSpreading(max_iter=1000), normalize(support).double(), labels, normalize(query).double())
+
+
+def self_training(support: Support, labels: Labels, query: Query) -> QueryLabels:
+    """scikit-learn's, over logistic regression: it labels queries above a probability of 0.75, and learns from them.
+
+    With features of length 1, hardly any query of an episode gets there, and logistic regression remains.
+    """
+    model = SelfTrainingClassifier(LogisticRegression(max_iter=1000))
+    return _transduced(model, normalize(support), labels, normalize(query))
 
 
 def gaussian_discriminant(support: Support, labels: Labels, query: Query) -> QueryLabels:
@@ -140,10 +149,13 @@ def of_easyfsl(name: str) -> Classifier:
     except ImportError as error:
         raise UserError(f"{name} needs the package easyfsl: pip install tcnaps[rivals]") from error
 
+    # With many features, PT-MAP's exp(−λ d²) would be 0 in float32, for every class.
+    precision = torch.float64 if name == "PT-MAP" else torch.float32
+
     def classify(support: Support, labels: Labels, query: Query) -> QueryLabels:
         method = getattr(methods, name.replace("-", ""))(feature_normalization=2, **EASYFSL[name])
-        method.process_support_set(support.float(), labels)
-        return method(query.float()).argmax(1)
+        method.process_support_set(support.to(precision), labels)
+        return method(query.to(precision)).argmax(1)
 
     return classify
 
@@ -159,7 +171,8 @@ def rivals() -> dict[str, Classifier]:
         "Logistic regression": logistic_regression,
         "Gaussian discriminant": gaussian_discriminant,
     }
-    transductive = {"Label spreading": label_spreading, "PADDLE": paddle, "α-TIM": alpha_tim}
+    transductive = {"Label spreading": label_spreading, "Self-training": self_training}
+    transductive |= {"PADDLE": paddle, "α-TIM": alpha_tim}
     transductive |= {name: of_easyfsl(name) for name in EASYFSL}
     centred = {name: _centred(classify, with_query=False) for name, classify in inductive.items()}
     return centred | {name: _centred(classify, with_query=True) for name, classify in transductive.items()}
@@ -177,7 +190,10 @@ def _transduced(model: BaseEstimator, support: Support, labels: Labels, query: Q
     """The queries' labels by a model of scikit-learn's kind, for which −1 is an unknown label."""
     known = torch.cat([labels, labels.new_full((len(query),), -1)]).cpu().numpy()
     model.fit(torch.cat([support, query]).cpu().numpy(), known)
-    return torch.from_numpy(model.transduction_).to(labels)[len(labels) :]
+    found = model.transduction_[len(labels) :]
+    if (found == -1).any():  # self-training leaves out what it is not sure of
+        found = model.predict(query.cpu().numpy())
+    return torch.from_numpy(found).to(labels)
 
 
 def _means(features: Support, labels: Labels) -> Float[Tensor, "way d"]:

@@ -72,6 +72,9 @@ WRONG = [
     (("claims", "margin"), 0, "claims.margin"),
     (("meta_training", "protocol"), ONCE, "meta-training needs replacement: true"),
 ]
+MALFORMED = [b"name: small # \xe9\n", b"name: [1\n", b"name: small\nname: other\n", b"seed: " + b"[" * 800]
+MALFORMED += [b"? [a, b]\n: 1\n", b"clustering: {identity_weight: .nan}\n", b"name: &a [*a]\n", b'"\\ud800": 1\n']
+MALFORMED += [b"- 1", b""]
 
 
 @pytest.mark.parametrize(("path", "value", "message"), WRONG, ids=[f"{'.'.join(w[0])}={w[1]}" for w in WRONG])
@@ -81,21 +84,7 @@ def test_what_cannot_be_meant_is_named(load, path, value, message):
     assert "study.yaml" in str(error.value) and "pydantic" not in str(error.value)
 
 
-@pytest.mark.parametrize(
-    "content",
-    [
-        b"name: small # \xe9\n",
-        b"name: [1\n",
-        b"name: small\nname: other\n",
-        b"seed: " + b"[" * 800,
-        b"? [a, b]\n: 1\n",
-        b"clustering: {identity_weight: .nan}\n",
-        b"name: &a [*a]\n",
-        b'"\\ud800": 1\n',
-        b"- 1",
-        b"",
-    ],
-)
+@pytest.mark.parametrize("content", MALFORMED)
 def test_malformed_files_are_refused_in_a_few_lines(tmp_path, content):
     file = tmp_path / "study.yaml"
     file.write_bytes(content)

@@ -189,8 +189,6 @@ def test_folders_that_cannot_be_read_and_names_that_are_not_utf_8_are_errors(tre
         listing_of(root)
 
 
-# mini-ImageNet and tiered-ImageNet
-
 WNIDS = {"train": ("n01532829", "n01558993"), "val": ("n01855672",), "test": ("n01930112", "n01981276")}
 ALL = [wnid for wnids in WNIDS.values() for wnid in wnids]
 

@@ -107,9 +107,9 @@ def test_statistics_are_those_of_the_equations():
 
 
 def test_classes_in_blocks_change_nothing(monkeypatch):
-    X, _, y = planted(way=7, n=140, noise=2.0)
+    X, _, y = planted(way=7, n=240, noise=2.0)
     whole = TransductiveMahalanobisClassifier().fit(X, y)
-    monkeypatch.setattr(strategies, "AT_ONCE", 2 * 126 * 6)  # two classes
+    monkeypatch.setattr(strategies, "AT_ONCE", 2 * 226 * 6)  # two classes
     blocks = TransductiveMahalanobisClassifier().fit(X, y)
     np.testing.assert_allclose(blocks.label_distributions_, whole.label_distributions_, atol=1e-12)
 

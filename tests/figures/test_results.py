@@ -16,6 +16,7 @@ from tcnaps.method.variants import VARIANTS
 from tcnaps_suite.experiments import curves, differences
 
 plt.switch_backend("Agg")
+SUMMARISE = statistics.accuracy_summary, statistics.domain_averages
 
 
 @pytest.fixture(scope="module")
@@ -82,10 +83,7 @@ def test_accuracy_by_dataset_draws_percent_and_intervals(panels, episodes):
 
 def test_paired_gain_writes_its_values_and_one_wide_bar_flattens_none(panels, episodes):
     paired = pairs(episodes)
-    differences, averages = (
-        summarise(paired, ["evaluation"], "difference")
-        for summarise in (statistics.accuracy_summary, statistics.domain_averages)
-    )
+    differences, averages = (summarise(paired, ["evaluation"], "difference") for summarise in SUMMARISE)
     differences.loc[1, "interval"] = 0.9
     ax = panels(height=2.8)
     results.paired_gain(ax, differences, averages)
@@ -100,11 +98,7 @@ def test_paired_gain_writes_its_values_and_one_wide_bar_flattens_none(panels, ep
 def test_one_dataset_has_no_means_below(panels, episodes):
     paired = pairs(episodes[episodes["dataset"] == "digits"])
     ax = panels()
-    results.paired_gain(
-        ax,
-        statistics.accuracy_summary(paired, value="difference"),
-        statistics.domain_averages(paired, value="difference"),
-    )
+    results.paired_gain(ax, *(summarise(paired, value="difference") for summarise in SUMMARISE))
     assert len(ax.texts) == 1 and "digits" in texts(ax.get_yticklabels())
 
 
@@ -158,9 +152,8 @@ def test_cost_of_differences_has_one_row_per_switch_and_one_marker_per_variant(p
 
 
 def test_class_recall_draws_a_line_per_variant_with_bands_inside_percent(panels, predictions):
-    table = statistics.recall_by_shot(
-        statistics.class_recall(predictions[predictions["variant"].isin(["Simple", "Transductive"])])
-    )
+    of_two = predictions[predictions["variant"].isin(["Simple", "Transductive"])]
+    table = statistics.recall_by_shot(statistics.class_recall(of_two))
     axes = panels(3, sharey=True)
     results.class_recall(axes, table)
     line = axes[1].lines[0]
@@ -171,9 +164,8 @@ def test_class_recall_draws_a_line_per_variant_with_bands_inside_percent(panels,
     heights = np.concatenate([path.vertices[:, 1] for path in paths])
     assert 0 <= heights.min() and heights.max() <= 100
     axes = panels(3, sharey=True)
-    gains = statistics.recall_by_shot(
-        pairs(statistics.class_recall(predictions), value="recall", extra=["label"]), value="difference"
-    )
+    paired = pairs(statistics.class_recall(predictions), value="recall", extra=["label"])
+    gains = statistics.recall_by_shot(paired, value="difference")
     results.class_recall(axes, gains, "difference")
     gains = gains[gains["domain"] == "all"].sort_values("shot")
     np.testing.assert_allclose(axes[2].lines[0].get_xydata(), gains[["shot", "difference"]] * [1, 100])

@@ -46,7 +46,7 @@ def test_without_tensorboard_nothing_is_written(path, monkeypatch):
     assert not (path.parents[1] / "watch").exists()
 
 
-def trained(path, losses, spoiled=None):
+def trained(path, losses, spoiled):
     """A training whose weight is the number of its steps, but for a spoiled one; its state is saved at every third."""
     weight = torch.nn.Linear(1, 1)
     torch.nn.init.zeros_(weight.weight)
@@ -64,20 +64,14 @@ def trained(path, losses, spoiled=None):
 
 
 @pytest.mark.parametrize(
-    ("losses", "spoiled", "kept"),
-    [
-        ([5.0] * 7 + [KeyboardInterrupt], None, 6),
-        ([5.0] * 7 + [float("nan")], None, 6),
-        ([5.0] * 7 + [float("inf")], None, 6),
-        ([5.0] * 6 + [float("nan")], 6, 3),  # the weights after step 6 are not finite
-        ([5.0] * 3 + [float("nan")], 2, None),
-    ],
+    ("steps", "end", "spoiled", "kept"),  # the weights after step `spoiled` are not finite
+    [(7, KeyboardInterrupt, 0, 6), (7, np.nan, 0, 6), (7, np.inf, 0, 6), (6, np.nan, 6, 3), (3, np.nan, 2, None)],
 )
-def test_the_state_that_is_kept_has_finite_weights(path, losses, spoiled, kept, monkeypatch):
+def test_the_state_that_is_kept_has_finite_weights(path, steps, end, spoiled, kept, monkeypatch):
     monkeypatch.setattr(resuming, "SAVING", 1000)  # here steps take less time than to save
     for _ in range(2):  # started again with unchanged settings, it ends at the same step
         with pytest.raises((Diverged, KeyboardInterrupt)):
-            trained(path, losses, spoiled)
+            trained(path, [5.0] * steps + [end], spoiled)
         progress = {"steps": None}
         Resumable(path, "key", {}, progress)
         assert progress["steps"] == kept

@@ -97,14 +97,6 @@ def test_keys_are_for_the_control_with_the_focus_not_for_the_notebook(site, stud
     page.wait_for_function(f"before => Math.max(...{counts}) > before", arg=before)
 
 
-@pytest.mark.parametrize(
-    "path",
-    ["voila/render/02-pretrain.ipynb", "voila/files/12-stepper.ipynb", "voila/render/../../../configs/tiny.yaml"],
-)
-def test_voila_serves_nothing_else(voila, path):
-    assert voila.new_page().goto(voila.server.url + path).status in (403, 404)
-
-
 def test_the_list_leads_to_a_page_without_code_and_back_and_nothing_comes_from_elsewhere(voila):
     page, loaded = voila.new_page(), []
     page.context.on("requestfinished", lambda request: loaded.append(request.url))

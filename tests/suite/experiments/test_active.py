@@ -17,14 +17,7 @@ from tcnaps.method.head import Head
 from tcnaps_suite.experiments import active, continual
 from tcnaps_suite.experiments.active import Task, active_learning, predictive_entropy, task_of, variation_ratios
 from tcnaps_suite.experiments.comparison import LoadedVariant, draws
-from tcnaps_suite.experiments.continual import (
-    ALL_KEPT,
-    FILM,
-    accuracy_by_arrival,
-    class_sums,
-    classify,
-    statistics_from,
-)
+from tcnaps_suite.experiments.continual import ALL_KEPT, FILM, accuracy_by_arrival, class_sums, classify
 
 PROTOCOL = FixedProtocol(way=3, shot=1, queries_per_class=6)
 
@@ -127,7 +120,7 @@ def test_the_head_from_accumulated_sums_is_that_of_all_images_at_once(head):
     support, labels, query, _ = features()
     in_any_order = torch.randperm(len(labels), generator=torch.Generator().manual_seed(1)).split(1)
     kept = sum(class_sums(support[one], one_hot(labels[one], 4, support)) for one in in_any_order)
-    distances, log_determinants = class_distances(query, statistics_from(kept, head), head)
+    distances, log_determinants = class_distances(query, continual.statistics_from(kept, head), head)
     logits = logits_of(distances, log_determinants, scale_of(distances, head), head)
     torch.testing.assert_close(logits, trajectory(support, labels, query, head=head, steps=0)[0], rtol=1e-8, atol=1e-8)
 
@@ -154,8 +147,9 @@ def test_a_class_that_does_not_compete_is_never_found():
 
 def test_one_image_has_no_variance():
     support, labels, _, _ = features(shots=(1, 2))
+    kept, head = class_sums(support, one_hot(labels, 2, support)), Head(class_covariance_divisor="n-1")
     with pytest.raises(ValueError, match="n − 1"):
-        statistics_from(class_sums(support, one_hot(labels, 2, support)), Head(class_covariance_divisor="n-1"))
+        continual.statistics_from(kept, head)
 
 
 @pytest.fixture(scope="module")

@@ -51,15 +51,18 @@ def test_paddle_lets_a_class_without_queries_vanish_which_soft_k_means_does_not(
     assert (estimated == truth).double().mean() > 0.8 > 0.7 > (even == truth).double().mean()
 
 
-@pytest.mark.parametrize(
-    "plain, with_prior",
-    [(cnaps(Head())["Transductive CNAPS"], cnaps(Head())["Transductive with prior"]), tuple(ESTIMATORS.values())],
-)
-def test_an_estimated_prior_keeps_queries_out_of_classes_that_have_none(plain, with_prior):
+@pytest.mark.parametrize("name", CLASSIFIERS)
+def test_many_features_are_no_harder(name):
+    support, labels, query, truth = clusters([1, 1, 1], [8, 8, 8], 2000, 2, 2.0, 0, offset=3, dtype=torch.float32)
+    assert (CLASSIFIERS[name](support, labels, query) == truth).double().mean() > 0.9
+
+
+@pytest.mark.parametrize("names", [("Transductive CNAPS", "Transductive with prior"), tuple(ESTIMATORS)])
+def test_an_estimated_prior_keeps_queries_out_of_classes_that_have_none(names):
     strays = np.zeros(2)
     for seed in range(10):
         support, labels, query, _ = episode([1, 1, 1], [60, 0, 0], 1.4, seed)
-        strays += [(classify(support, labels, query) != 0).sum().item() for classify in (plain, with_prior)]
+        strays += [(CLASSIFIERS[name](support, labels, query) != 0).sum().item() for name in names]
     assert strays[1] < 0.8 * strays[0]
 
 
@@ -70,12 +73,8 @@ def test_classifiers_are_compared_with_one_of_them_in_every_episode():
     sources = [blobs(name, "test") for name in ("blobs", "others")]
     episodes = list(episode_features(draws(small_study(), sources, PROTOCOL, 2), untrained("support")))
     answers = iter([episode.query_labels for episode in episodes])
-    classifiers = {
-        "Simple": head_classifier(Head(), 0, 0),
-        0.25: head_classifier(Head(scale=0.25), 0, 0),
-        "Prototypes": CLASSIFIERS["Prototypes"],
-        "perfect": lambda *_: next(answers),
-    }
+    classifiers = {"Simple": head_classifier(Head(), 0, 0), 0.25: head_classifier(Head(scale=0.25), 0, 0)}
+    classifiers |= {"Prototypes": CLASSIFIERS["Prototypes"], "perfect": lambda *_: next(answers)}
     frame = compare_classifiers(episodes, classifiers, "Simple")
     assert len(frame) == 4 * 4 and (frame["seconds"] > 0).all()
     assert set(frame["domain"]) == {"in", "out"}

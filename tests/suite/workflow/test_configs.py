@@ -1,4 +1,4 @@
-"""Every study in configs/ loads; the benchmarks' numbers are the paper's; the pages' links and sections hold."""
+"""Studies in configs/ load; benchmarks are as in arXiv 2006.12245, appendix A; the pages' links and sections hold."""
 
 import itertools
 import re
@@ -45,9 +45,6 @@ def test_a_study_loads_and_uses_every_dataset(name):
     assert all(dataset.path.startswith("data/") for dataset in files)
 
 
-# The paper's numbers: appendix A of arXiv 2006.12245
-
-
 def test_meta_dataset_is_as_in_the_paper():
     study = study_of("meta-dataset")
     training, evaluation = study.meta_training, study.evaluations["variable"]
@@ -88,9 +85,6 @@ def test_the_heads_are_compared_on_the_miniature_s_networks_and_episodes():
         assert (here.protocol, here.datasets) == (there.protocol, there.datasets)
 
 
-# Photographs
-
-
 def test_my_images_split_a_folder_of_photographs_by_class(tmp_path):
     for number in range(50):
         place = tmp_path / "photographs" / f"class-{number // 2}"
@@ -110,9 +104,6 @@ def test_released_weights_need_no_training_of_my_images(tmp_path):
     study = my_images_with(tmp_path, **yaml.safe_load(page.split("```yaml\n")[-1].split("```")[0]))
     assert set(study.imported) == set(study.trainings) and study.pixel_range == (-1, 1)
     assert study.task_encoder.lstm_layers == 2
-
-
-# The pages
 
 
 def test_every_section_on_the_page_is_one_that_a_study_may_have_and_none_is_missing():

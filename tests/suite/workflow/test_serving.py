@@ -92,7 +92,8 @@ def test_the_server_answers_under_its_own_names_only(root, tmp_path_factory):
         assert answer("localhost", "voila/static/voila.js")[0] == 200
         assert all(f"voila/render/{name}.ipynb" in page for name in serving.NOTEBOOKS)
         assert "default-src 'self'" in headers["Content-Security-Policy"]
-        for path in ("voila/files/13-explorer.ipynb", "voila/render/../../configs/miniature.yaml"):
+        outside = "configs/miniature.yaml", "voila/render/../../configs/miniature.yaml"
+        for path in ("voila/files/13-explorer.ipynb", "voila/render/02-pretrain.ipynb", *outside):
             assert answer("localhost", path)[0] in (403, 404)
         for path in ("", explorer, f"api/kernels/{uuid.uuid4()}/channels"):
             assert answer("rebound.example.org", path)[0] == 403
