@@ -39,8 +39,9 @@ def more_classes(pairs: pd.DataFrame) -> pd.DataFrame:
     sides = pairs.set_index([*EPISODE, "variant"])[["accuracy_all", "accuracy_half"]].unstack()
     more, half = sides["accuracy_all"], sides["accuracy_half"]
     contrasts = {f"{name}, all classes minus half": more[name] - half[name] for name in NAMES.values()}
-    contrasts["Transductive minus FEOT, all classes"] = more["Transductive"] - more["FEOT"]
-    contrasts["Transductive minus FEOT, half of them"] = half["Transductive"] - half["FEOT"]
+    gains = {"all classes": more["Transductive"] - more["FEOT"], "half of them": half["Transductive"] - half["FEOT"]}
+    gains["all minus half"] = gains["all classes"] - gains["half of them"]
+    contrasts |= {f"Transductive minus FEOT, {name}": gain for name, gain in gains.items()}
     classes = pairs.drop_duplicates(EPISODE).set_index(EPISODE)["classes"]
     for contrast, differences in contrasts.items():
         frame = pd.DataFrame({"difference": differences, "classes": classes}).reset_index()

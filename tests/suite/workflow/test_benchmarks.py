@@ -77,10 +77,9 @@ def test_more_classes_are_paired_with_kept_accuracies_by_shot_and_episode():
     table = more_classes.more_classes(pairs).set_index(["contrast", "shot"])
     assert len(pairs) == 2 * 3 * 36 and pairs.loc[pairs["variant"] == "Simple", "accuracy_all"].isna().all()
     for shot in (1, 5):
-        paired, without, gain, gain_of_half = table.xs(shot, level="shot")["difference"].to_numpy().reshape(4, 3)
-        np.testing.assert_allclose(
-            [paired, without, gain - gain_of_half], [[0.1 * shot] * 3, [0] * 3, [0.1 * shot] * 3]
-        )
+        paired, without, gain, gain_of_half, more = table.xs(shot, level="shot")["difference"].to_numpy().reshape(5, 3)
+        for expected, found in zip((0.1 * shot, 0, 0.1 * shot, 0), (paired, without, more, gain - gain_of_half - more)):
+            np.testing.assert_allclose(found, expected, atol=1e-12)
     assert (table["n_episodes"] == 12).all() and set(table["dataset"]) == {*DATASETS}
 
 
