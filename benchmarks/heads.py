@@ -10,6 +10,7 @@ A head is a classifier as in `tcnaps_suite.experiments.rivals`.
 import argparse
 import sys
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import product
 from pathlib import Path
 from typing import NamedTuple
 
@@ -146,6 +147,20 @@ def summary(rows: pd.DataFrame) -> pd.DataFrame:
     return pd.concat(frames)[[*columns, "n_episodes", "seconds"]]
 
 
+def leads(rows: pd.DataFrame) -> pd.DataFrame:
+    """The estimators minus every rival, paired by episode: per setting, of each dataset and of all."""
+    keys = ["setting", "dataset", "episode"]
+    accuracy = rows.pivot(index=keys, columns="head", values="accuracy")
+    classes, frames = rows.drop_duplicates(keys).set_index(keys)["classes"], []
+    own = accuracy.columns.str.startswith("Estimator")
+    for head, rival in product(accuracy.columns[own], accuracy.columns[~own].drop(BASE)):
+        pairs = pd.DataFrame({"difference": accuracy[head] - accuracy[rival], "classes": classes}).reset_index()
+        for setting, cells in pairs.groupby("setting", sort=False):
+            frames.append(other_classes(cells, "difference").assign(setting=setting, head=head, rival=rival))
+    columns = ["setting", "head", "rival", "dataset", "difference", "class_interval", "interval", "n_episodes"]
+    return pd.concat(frames)[columns] if frames else pd.DataFrame(columns=columns)
+
+
 def draw(table: pd.DataFrame, path: Path) -> None:
     """A panel per setting: each head's mean difference from `BASE`; intervals are for other classes where known."""
     means = table[(table["dataset"] == "all") & (table["head"] != BASE)]
@@ -203,6 +218,7 @@ def main() -> None:
     table = summary(rows)
     write_csv(rows.assign(classes=rows["classes"].map(" | ".join)), options.out / "heads-episodes.csv")
     write_csv(table, options.out / "heads.csv")
+    write_csv(leads(rows), options.out / "leads.csv")
     draw(table, options.out / "heads")
     means = table[table["dataset"] == "all"].pivot(index="head", columns="setting", values="difference")
     print((100 * means.reindex(index=chosen, columns=options.settings)).round(1).to_string())

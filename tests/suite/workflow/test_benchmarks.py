@@ -163,7 +163,11 @@ def test_it_writes_a_table_of_all_settings_and_heads_and_a_figure(file, tmp_path
     assert (table.loc[table["head"] == BASE, "difference"] == 0).all()
     refined = table[(table["head"] == "Estimator") & (table["dataset"] == "all")].set_index("setting")
     assert (refined.loc["5-way 1-shot", ["difference", "class_interval"]] > [0.02, 0]).all()
-    assert len(pd.read_csv(tmp_path / "out/heads-episodes.csv")) == 3 * 3 * 6
+    rows, leads = (pd.read_csv(tmp_path / f"out/{name}.csv") for name in ("heads-episodes", "leads"))
+    accuracy = rows.pivot_table("accuracy", "setting", "head")
+    assert len(rows) == 3 * 3 * 6 and set(leads["rival"]) == {"Prototypes"}
+    lead = leads[leads["dataset"] == "all"].set_index("setting")["difference"]
+    np.testing.assert_allclose(lead, (accuracy["Estimator"] - accuracy["Prototypes"])[lead.index], atol=1e-6)
     assert (tmp_path / "out/heads.png").exists() and "Prototypes" in capsys.readouterr().out
 
 
