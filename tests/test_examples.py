@@ -37,7 +37,7 @@ def test_the_python_of_the_pages_runs(page):
         with contextlib.redirect_stdout(io.StringIO()) as printed:
             exec(re.sub(f"^{indent}", "", block, flags=re.MULTILINE), {})
         output, promised = printed.getvalue(), re.findall(r"print.*  # ([\d.]+)$", block, re.MULTILINE)
-        assert output.strip()
+        assert output.strip() and (promised or page != "README.md")
         assert all(abs(float(number) - float(told)) < 0.002 for number, told in zip(output.split(), promised))
 
 
