@@ -23,7 +23,7 @@ def curves(
 ) -> None:
     """A row of panels, those of `panels`, with one line and band per name in the column `lines`, a key of `LOOKS`.
 
-    `averages` comes from `overall`; `note` stands beside the right end of the first line.
+    `averages` comes from `overall`; `note` stands above the right end of the first line.
     """
     ticks = sorted(averages[x].unique())
     for ax, (title, panel) in zip(axes, panels(averages).items(), strict=True):
@@ -36,7 +36,7 @@ def curves(
             look |= {"marker": "o" if len(ticks) < 8 else "", "markersize": 3}
             ax.plot(line[x], 100 * line[value], label=legend, **look)
         first = panel[panel[lines] == panel[lines].iloc[0]].iloc[-1]
-        offset = 13 if first[value] < 0.85 else -13  # a line near the top has its note below it
+        offset = 14 if first[value] < 0.85 else 6  # above a line that falls; below the upper border
         place = {"textcoords": "offset points", "xytext": (0, offset), "ha": "right", "fontsize": 7}
         ax.annotate(note, (first[x], 100 * first[value]), **place)
         if ax.get_subplotspec().is_first_row():
