@@ -6,11 +6,10 @@ import pandas as pd
 
 from tcnaps.config import Study, UserError
 from tcnaps.config.errors import nearest
-from tcnaps.evaluation.claims import in_points
 from tcnaps.evaluation.result_files import needed_trainings
 from tcnaps.evaluation.statistics import domain_averages, episode_accuracies, overall, paired_episodes, with_classes
 from tcnaps.evaluation.stopped_rows import EPISODE, recorded_predictions, variant_predictions
-from tcnaps.figures.tables import points
+from tcnaps.figures.tables import cell, points
 from tcnaps.method.variants import ALL_VARIANTS, VARIANTS
 from tcnaps_suite.widgets.episode_table import at_step, counted, refined, shots_in_words
 
@@ -68,7 +67,8 @@ def in_words(table: pd.DataFrame, better: str, than: str) -> str:
         return "No episode is listed: widen the filters."
     kinds = {"all": "", "real": " for real images", "rendered": " for rendered images"}
     means = overall(domain_averages(table, ["evaluation"], "gain")).itertuples()
-    gains = ", ".join(f"{in_points(m.gain, m.interval)} points on average{kinds[m.domain]}" for m in means)
+    gains = [(cell(m.gain, m.interval, signed=True).replace("±", " ± "), kinds[m.domain]) for m in means]
+    gains = ", ".join(f"{gain} points on average{kind}" for gain, kind in gains)
     n = table["dataset"].nunique()
     return (
         f"{counted(len(table), 'episode')} of {counted(n, 'dataset')}{', each counting once' * (n > 1)}. Gain of "

@@ -216,7 +216,7 @@ def test_the_table_in_words_and_lines(table):
     numbers = gains.groupby(table["dataset"]).mean().mean(), gains.min(), gains.max()
     mean, low, high = (f"{gain:+.1f}".replace("-", "−") for gain in numbers)
     words = explorer_data.in_words(table, "Transductive", "Simple")
-    assert words.startswith("36 episodes") and f"{mean}±" in words and words.endswith(f"from {low} to {high}.")
+    assert words.startswith("36 episodes") and f"{mean} ± " in words and words.endswith(f"from {low} to {high}.")
     kinds = np.where(table["dataset"] == table["dataset"].iloc[0], "real", "rendered")
     apart = explorer_data.in_words(table.assign(images=kinds), "Transductive", "Simple")
     assert "average for real images, " in apart and "average for rendered images, from" in apart and mean not in apart
