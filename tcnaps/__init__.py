@@ -17,7 +17,7 @@ __all__ = ["LabelledKFold", "TransductiveMahalanobisClassifier", "__version__", 
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__})
+    return __all__
 
 
 def __getattr__(name: str) -> object:

@@ -13,6 +13,7 @@ from typing import NamedTuple
 
 import numpy as np
 from jaxtyping import Int
+from numpy.random import Generator
 
 from tcnaps.config.settings import AnyProtocol, FixedProtocol, VariableProtocol
 from tcnaps.data.image_source import ImageSource
@@ -43,7 +44,7 @@ class Description(NamedTuple):
     shots: PerClass
 
 
-def episode_generator(seed: int, dataset: str, split: str, index: int) -> np.random.Generator:
+def episode_generator(seed: int, dataset: str, split: str, index: int) -> Generator:
     """The random generator of one episode: the same on every machine, in whatever order episodes are drawn."""
     return np.random.default_rng([seed, zlib.crc32(dataset.encode()), zlib.crc32(split.encode()), index])
 
@@ -75,7 +76,7 @@ def draw_episode(source: ImageSource, protocol: AnyProtocol, seed: int, index: i
     return Draw(source.dataset, source.split, index, classes, support, support_labels, query, query_labels)
 
 
-def describe_episode(generator: np.random.Generator, source: ImageSource, protocol: AnyProtocol) -> Description:
+def describe_episode(generator: Generator, source: ImageSource, protocol: AnyProtocol) -> Description:
     """Chooses the classes of an episode and the number of images of each; errors are those of `draw_episode`.
 
     The fixed protocol ignores any hierarchy, for a superclass or a node may have fewer classes than the way.
@@ -131,7 +132,7 @@ def disjoint_schedule(
     return episodes
 
 
-def sample_classes(generator: np.random.Generator, source: ImageSource, protocol: VariableProtocol) -> PerClass:
+def sample_classes(generator: Generator, source: ImageSource, protocol: VariableProtocol) -> PerClass:
     """Class numbers of an episode, without replacement.
 
     * Without a hierarchy: the way is uniform in {minimum_way, ..., min(maximum_way, n_classes)}; so are the classes.
@@ -155,7 +156,7 @@ def sample_classes(generator: np.random.Generator, source: ImageSource, protocol
 
 
 def sample_span(
-    generator: np.random.Generator, spans: tuple[np.ndarray, ...], minimum_way: int, maximum_span: int
+    generator: Generator, spans: tuple[np.ndarray, ...], minimum_way: int, maximum_span: int
 ) -> Int[np.ndarray, "span"]:
     """The classes below one node, drawn uniformly among nodes with `minimum_way` to `maximum_span` classes."""
     eligible = [span for span in spans if minimum_way <= len(span) <= maximum_span]
@@ -165,17 +166,13 @@ def sample_span(
     return eligible[generator.integers(len(eligible))]
 
 
-def sample_support_size(
-    generator: np.random.Generator, remaining: PerClass, maximum: int, maximum_per_class: int
-) -> int:
+def sample_support_size(generator: Generator, remaining: PerClass, maximum: int, maximum_per_class: int) -> int:
     """Size of the support set: min(maximum, Σ_k ⌈u · min(maximum_per_class, remaining_k)⌉), with u in (0, 1]."""
     contributions = np.ceil((1 - generator.random()) * np.minimum(remaining, maximum_per_class))
     return int(min(maximum, contributions.sum()))
 
 
-def sample_shots(
-    generator: np.random.Generator, class_sizes: PerClass, remaining: PerClass, support_size: int
-) -> PerClass:
+def sample_shots(generator: Generator, class_sizes: PerClass, remaining: PerClass, support_size: int) -> PerClass:
     """Support images per class: one, plus a share of the rest in proportion to class_size · exp(a_k).
 
     a_k is uniform in `LOG_WEIGHTS`. Shares are rounded down; their sum is at most `support_size`, at least the way.
@@ -187,7 +184,7 @@ def sample_shots(
 
 
 def sample_uniform_shots(
-    generator: np.random.Generator, remaining: PerClass, maximum_support_size: int, maximum_per_class: int
+    generator: Generator, remaining: PerClass, maximum_support_size: int, maximum_per_class: int
 ) -> PerClass:
     """Support images per class, uniform in {1, ..., min(maximum_per_class, remaining_k)}, as in section 4.1.
 

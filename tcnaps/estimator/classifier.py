@@ -20,7 +20,7 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 from torch import Tensor
 
 from tcnaps.estimator.class_shares import EQUAL, MANY_LABELS, cluster_by_shares, right_of_left_out
-from tcnaps.estimator.normalisation import normalised
+from tcnaps.estimator.normalisation import column_divisors, normalised
 from tcnaps.method.class_statistics import (
     ClassStatistics,
     class_covariances,
@@ -46,7 +46,8 @@ class TransductiveMahalanobisClassifier(ClassifierMixin, BaseEstimator):
     without a label have the label -1, as in `sklearn.semi_supervised`, or None (or a missing value of pandas) beside
     strings, in a list, a Series or an array of dtype object.
 
-    Memory: X five times and three tables of rows × classes; with `predict` or `covariances_`, the covariances twice.
+    Memory: X ten times, three tables of rows × classes, and up to 2 GB for some classes at a time; with `predict` or
+    `covariances_`, the covariances twice.
 
     Args:
         scale: factor on the squared distances in the softmax; "auto" chooses it at every step from unlabelled rows.
@@ -117,6 +118,8 @@ class TransductiveMahalanobisClassifier(ClassifierMixin, BaseEstimator):
             warnings.warn("y contains no unlabelled rows (-1 or None): nothing refines the classes", stacklevel=2)
             limits = 0, 0
         codes = self._encode(y[labelled])
+        if not self.normalise:
+            column_divisors(X / (np.abs(X).max() or 1))  # which warns
         X, self._normalisation = normalised(X, labelled, codes) if self.normalise else (X, np.asarray)
         features, codes = _tensor(X), torch.from_numpy(codes)
         spread = total_variance(features)
@@ -185,6 +188,8 @@ class TransductiveMahalanobisClassifier(ClassifierMixin, BaseEstimator):
         encoder = LabelEncoder()
         codes = encoder.fit_transform(labels)
         self.classes_ = encoder.classes_
+        if len(self.classes_) == 1:
+            warnings.warn(f"y has one class, '{self.classes_[0]}', which every row gets: -1 is no label", stacklevel=3)
         return codes
 
     def _identity_share(self, support: Tensor, codes: Tensor, n_rows: int, spread: float) -> float:
@@ -248,11 +253,9 @@ class LabelledKFold(StratifiedKFold):
 
 def is_unlabelled(y: np.ndarray) -> Bool[np.ndarray, "n"]:
     """Which rows have no label: −1 in an array of numbers, −1 or None in one of objects."""
-    if y.dtype.kind in "US" and (y == "-1").any():
-        raise ValueError(
-            "y has dtype string. If you wish to predict on string targets, use dtype object, and use -1 or None as the "
-            "label for unlabelled rows."
-        )
+    if y.dtype.kind in "USO" and not {"-1", "nan"}.isdisjoint(label for label in y if isinstance(label, str)):
+        remedy = "Use dtype object, or a list, and -1 or None itself for rows without a label"
+        raise ValueError(f"y holds -1 or nan as text, as arrays with dtype string do. {remedy}.")
     if y.dtype == object:
         return np.array([label is None or (not isinstance(label, str) and label == -1) for label in y], bool)
     return np.zeros(len(y), bool) if y.dtype.kind in "USb" else y == -1
@@ -263,6 +266,8 @@ def _with_none(y: object) -> np.ndarray | None:
     labels = y if y is None else np.asarray(y)
     if isinstance(y, (list, tuple)) and labels.dtype.kind == "U" and not all(isinstance(label, str) for label in y):
         labels = np.array(y, dtype=object)  # else a nan among strings would become a class of that name
+    if labels is not None and labels.dtype.kind == "f" and np.isnan(labels).any():
+        raise ValueError("Input y contains NaN. Write -1 or None for a row without a label.")
     return np.where(pd.isna(labels), None, labels) if labels is not None and labels.dtype == object else labels
 
 

@@ -1,5 +1,6 @@
 """Makes embeddings of any network, or columns of any table, comparable, as a head without meta-training needs them."""
 
+import warnings
 from dataclasses import dataclass
 
 import numpy as np
@@ -41,9 +42,7 @@ def normalised(
     """The rows, of which some have labels (`codes`, from 0), and what was done to them, for new rows."""
     largest = float(np.abs(X).max()) or 1.0
     X = X / largest
-    deviations = X.std(0)
-    typical = np.median(deviations[deviations > 0]) if deviations.any() else 1.0
-    divisors = np.where(deviations > COLUMN * typical, deviations / typical, 1).astype(X.dtype)
+    divisors = column_divisors(X)
     power = POWER if X.min() >= 0 else 1.0
     X = _powered(X / divisors, power)
     longest = ROW * float(np.median(np.linalg.norm(X, axis=1))) or np.inf  # 0: most rows are zero
@@ -53,6 +52,17 @@ def normalised(
     unit = effective_dimensions(X[:: -(-len(X) // LOOKED_AT)]) >= DIMENSIONS
     done = Normalisation(largest, divisors, power, longest, centre, unit)
     return done._centred(X), done
+
+
+def column_divisors(X: Float[np.ndarray, "n d"]) -> Float[np.ndarray, "d"]:
+    """What columns in other units are divided by; 1 for the others. A warning says that there are some."""
+    deviations = X.std(0)
+    typical = np.median(deviations[deviations > 0]) if deviations.any() else 1.0
+    divisors = np.where(deviations > COLUMN * typical, deviations / typical, 1).astype(X.dtype)
+    if number := (divisors > 1).sum():
+        much = f"columns of X ({number}) vary more than {COLUMN:g} times as much as the median one"
+        warnings.warn(f"{much}: normalise=True scales them down to it; without, they decide alone", stacklevel=4)
+    return divisors
 
 
 def effective_dimensions(X: Float[np.ndarray, "n d"]) -> float:

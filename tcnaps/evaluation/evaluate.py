@@ -47,25 +47,18 @@ def evaluate(study: Study, training: str, device: torch.device | str = "cpu", pr
         with suppress(RowsError):  # a missing or damaged file is made again
             if read_rows(path)[1] == key:
                 continue
-        rows = evaluate_dataset(untrained if before_training else trained, source, study, training, name, device)
+        rows = evaluate_dataset(untrained if before_training else trained, source, study, name)
         if rank() == 0:
             write_rows(path, rows, key, asked_of(study, name))
     return write_manifest(study, training, files) if rank() == 0 else Path()
 
 
 @torch.no_grad()
-def evaluate_dataset(
-    model: TransductiveCNAPS,
-    source: ImageSource,
-    study: Study,
-    training: str,
-    name: str,
-    device: torch.device | str = "cpu",
-) -> pd.DataFrame:
+def evaluate_dataset(model: TransductiveCNAPS, source: ImageSource, study: Study, name: str) -> pd.DataFrame:
     """The rows of the evaluation `name` on one dataset."""
-    evaluation, frames = study.evaluations[name], []
-    facts = {"training": training, "replicate": study.replicate, "evaluation": name, "dataset": source.dataset}
-    facts |= {"domain": study.datasets[source.dataset].domain, "split": source.split}
+    evaluation, device, frames = study.evaluations[name], next(model.parameters()).device, []
+    facts = {"training": model.training_name, "replicate": study.replicate, "evaluation": name}
+    facts |= {"dataset": source.dataset, "domain": study.datasets[source.dataset].domain, "split": source.split}
     indices = share(tqdm(range(evaluation.episodes), f"{name}, {source.dataset}", leave=False, disable=rank() > 0))
     with warnings.catch_warnings(action="ignore", category=LowVarianceWarning):
         for index in indices:

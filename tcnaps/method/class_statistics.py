@@ -15,6 +15,7 @@ from torch.nn.functional import one_hot as int_one_hot, threshold
 from tcnaps.method.head import Head, at_step
 
 MEDIAN_GAP = 2.0  # between an image's two smallest squared distances, after scaling; see `scale_of`
+TIED = 1e-6  # gaps up to this share of the largest distance are rounding, also of features that were once float32
 
 # Squared distances of n images from every class, and log|Q_k|, which may be missing where the head has no use for it.
 Distances = tuple[Float[Tensor, "n way"], Float[Tensor, "way"] | None]
@@ -160,9 +161,9 @@ def scale_of(distances: Float[Tensor, "n way"], head: Head, step: int = 0) -> fl
     if len(distances) == 0 or distances.shape[1] == 1:
         return 1.0
     nearest, second = distances.topk(2, dim=1, largest=False).values.T
-    gaps, rounding = second - nearest, 10 * torch.finfo(distances.dtype).eps * second.detach().max()
+    gaps, tied = second - nearest, TIED * second.detach().max()
     for gap in (gaps.median(), gaps.mean()):
-        if gap > rounding:
+        if gap > tied:
             return MEDIAN_GAP / gap
     return 1.0
 

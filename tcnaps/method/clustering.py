@@ -138,6 +138,7 @@ def trajectory(
     steps: int = 10,
 ) -> Float[Tensor, "{steps}+1 n_query way"]:
     """Logits of the query images after every refinement step 0, 1, ..., `steps`; one record for every stopping rule."""
+    check_limits(0, steps)
     loop = refinement_steps(support_features, support_labels, query_features, unlabelled_features, head)
     return torch.stack([step.logits for step in islice(loop, steps + 1)])
 

@@ -47,10 +47,10 @@ class Head:
             allowed, value = get_args(setting.type), getattr(self, setting.name)
             if isinstance(setting.default, str) and value not in allowed:
                 raise ValueError(f"{setting.name} is {value!r}; it must be one of {', '.join(map(repr, allowed))}")
-        if not 0 < self.identity_weight < math.inf:
-            raise ValueError(f"identity_weight is {self.identity_weight}; it must be above 0 and finite")
+        if not _is_positive(self.identity_weight):
+            raise ValueError(f"identity_weight is {self.identity_weight!r}; it must be above 0 and finite")
         for scale in self.scale if _are_several(self.scale) else (self.scale,):
-            if scale != "auto" and (isinstance(scale, str) or not 0 < scale < math.inf):
+            if scale != "auto" and not _is_positive(scale):
                 raise ValueError(f"scale is {scale!r}; it must be above 0 and finite, or 'auto'")
         if not 0 < self.uniform_weight <= 1:
             raise ValueError(f"uniform_weight is {self.uniform_weight}; it must be above 0 and at most 1")
@@ -64,6 +64,10 @@ class Head:
 def at_step(setting: Any, step: int) -> Any:
     """The setting of a refinement step, where there is one number for all steps or several for the first of them."""
     return setting[min(step, len(setting) - 1)] if _are_several(setting) else setting
+
+
+def _is_positive(number: Any) -> bool:
+    return number is not None and not isinstance(number, str) and 0 < number < math.inf
 
 
 def _are_several(setting: Any) -> bool:

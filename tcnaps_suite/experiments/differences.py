@@ -142,7 +142,7 @@ def _evaluated(
     """The rows of a switched study, whose weights are in place, on the study's own episodes."""
     model = load_model(other, training, device)
     places = [(name, open_split(study, d, "test")) for name in evaluations for d in study.evaluations[name].datasets]
-    frames = [evaluate_dataset(model, source, other, training, name, device) for name, source in places]
+    frames = [evaluate_dataset(model, source, other, name) for name, source in places]
     return pd.concat(frames, ignore_index=True)
 
 

@@ -33,6 +33,7 @@ def test_few_dimensions_keep_their_lengths():
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.filterwarnings("ignore:columns of X")
 def test_length_of_all_units_of_one_column_and_outlying_rows_change_little(dtype):
     X, labelled, codes = rows()
     expected = normalised(X, labelled, codes)[0]

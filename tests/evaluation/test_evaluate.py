@@ -23,9 +23,9 @@ def evaluated(study, monkeypatch):
     evaluate(study, "support")
     run, original = [], module.evaluate_dataset
 
-    def noted(model, source, study, training, name, *options, **more):
+    def noted(model, source, study, name):
         run.append((name, source.dataset))
-        return original(model, source, study, training, name, *options, **more)
+        return original(model, source, study, name)
 
     monkeypatch.setattr(module, "evaluate_dataset", noted)
     return run
@@ -96,7 +96,7 @@ def test_an_evaluation_before_training_is_of_the_model_that_training_starts_from
     evaluate(study, "support_and_query")
     start = load_rows(study, "start", ["support_and_query"])
     model, source = new_model(study, "support_and_query").eval(), blobs("others", "test")
-    expected = evaluate_dataset(model, source, study, "support_and_query", "start")
+    expected = evaluate_dataset(model, source, study, "start")
     own = start[start.dataset == "others"].reset_index(drop=True).drop(columns="images")
     pd.testing.assert_frame_equal(own, expected)
     trained = load_rows(study, "variable", ["support_and_query"])

@@ -192,6 +192,8 @@ def test_bad_input_is_refused_with_the_class_or_image_named(message):
 def test_what_cannot_be_computed_is_refused():
     with pytest.raises(ValueError, match="maximum -4"):
         cluster(*make_episode(3, 2, 2, 6, 0.5), maximum=-4)
+    with pytest.raises(ValueError, match="maximum -1"):
+        trajectory(*make_episode(3, 2, 2, 6, 0.5), steps=-1)
     with pytest.raises(ValueError, match="identity_weight"):
         trajectory(*make_episode(2, (1, 3), 3, 300, 1.0), head=Head(identity_weight=5e-324))
     with pytest.raises(ValueError, match="singular"):

@@ -46,7 +46,7 @@ def test_costs_are_paired_means_over_datasets(study):
     def accuracy(weight, name):
         other = switched(study, {"clustering": {"identity_weight": weight}})
         model = checkpoints.load_model(other, "support")
-        rows = evaluate_dataset(model, blobs(name, "test"), other, "support", "variable")
+        rows = evaluate_dataset(model, blobs(name, "test"), other, "variable")
         return (rows["prediction_0"] == rows["label"]).groupby(rows["episode"]).mean().mean()
 
     gains = [accuracy(5.0, name) - accuracy(1.0, name) for name in ("blobs", "others")]
