@@ -133,11 +133,10 @@ def disjoint_schedule(
 
 
 def sample_classes(generator: Generator, source: ImageSource, protocol: VariableProtocol) -> PerClass:
-    """Class numbers of an episode, without replacement.
+    """Class numbers of an episode, without replacement; with spans (ImageNet's WordNet), those of `sample_span`.
 
-    * Without a hierarchy: the way is uniform in {minimum_way, ..., min(maximum_way, n_classes)}; so are the classes.
-    * With superclasses: the same within one that is drawn uniformly among those with at least `minimum_way` classes.
-    * With spans (ImageNet's WordNet): the classes of `sample_span`, or `maximum_way` of them if there are more.
+    Else the way is uniform in {minimum_way, ..., min(maximum_way, number of classes)}, and so are the classes: among
+    all, or within a superclass that is drawn uniformly among those with at least `minimum_way` classes.
     """
     minimum_way, maximum_way = protocol.minimum_way, protocol.maximum_way
     if source.spans is not None:

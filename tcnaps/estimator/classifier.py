@@ -12,7 +12,6 @@ import torch
 from jaxtyping import Bool, Float
 from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.model_selection import StratifiedKFold
-from sklearn.preprocessing import LabelEncoder
 from sklearn.utils import _safe_indexing, check_array
 from sklearn.utils._param_validation import Interval, StrOptions
 from sklearn.utils.multiclass import check_classification_targets
@@ -21,21 +20,12 @@ from torch import Tensor
 
 from tcnaps.estimator.class_shares import EQUAL, MANY_LABELS, cluster_by_shares, right_of_left_out
 from tcnaps.estimator.normalisation import column_divisors, normalised
-from tcnaps.method.class_statistics import (
-    ClassStatistics,
-    class_covariances,
-    class_distances,
-    class_means,
-    covariance,
-    logits_of,
-    member_weights,
-    one_hot,
-    regularised_covariances,
-)
+from tcnaps.method import class_statistics as equations
 from tcnaps.method.clustering import cluster, in_working_precision, total_variance
 from tcnaps.method.head import Head
 
 IDENTITY_SHARE = 0.3  # of the features' total variance, at one label per class: identity_weight under `auto`
+IN_FEW_DIMENSIONS = 4.0  # times as much, where few directions hold the total variance (`normalisation.DIMENSIONS`)
 
 
 class TransductiveMahalanobisClassifier(ClassifierMixin, BaseEstimator):
@@ -54,10 +44,12 @@ class TransductiveMahalanobisClassifier(ClassifierMixin, BaseEstimator):
         log_determinant: adds −½ log|Q_k| to the logits, as in a Gaussian mixture.
         identity_weight: weight of the identity in every class covariance, in squared units of X after `normalise`; 1 in
             the paper. "auto" is a share of the total variance: 0.3 / (labelled rows per class)^¾, or 1 / √(rows per
-            class) if that is less or, with ten or more labels per class, if it gets more left-out labels right.
+            class) if that is less or, with ten or more labels per class, if it gets more left-out labels right; four
+            times as much in few dimensions.
         minimum_steps: first refinement step after which unchanged labels end the refinement. "auto": the paper's 2, or
             10 with the class prior "balancing", where labels stop changing long before probabilities do.
-        maximum_steps: last refinement step in any case; 0 means no refinement. "auto": 4, or 10 like the minimum.
+        maximum_steps: last refinement step in any case; 0 means no refinement. "auto": 4, 10 like the minimum, or 2 in
+            few dimensions (less than four of `normalisation.effective_dimensions`).
         class_prior: probability of each class, in the order of `classes_`; None is the paper's, where all are equal.
             "estimated" sets it at every step. "balancing" pushes towards equally frequent classes; use it if they are
             known to be so. "auto" refines in the way that suits the classes' estimated shares; it does not refine with
@@ -112,21 +104,23 @@ class TransductiveMahalanobisClassifier(ClassifierMixin, BaseEstimator):
         self._validate_params()
         X, y = validate_data(self, X, _with_none(y), dtype=[np.float64, np.float32])
         labelled, prior = ~is_unlabelled(y), self.class_prior if isinstance(self.class_prior, str) else None
-        usual = (10, 10) if prior == "balancing" else (2, 4)
-        limits = [n if limit == "auto" else limit for limit, n in zip((self.minimum_steps, self.maximum_steps), usual)]
-        if labelled.all():
-            warnings.warn("y contains no unlabelled rows (-1 or None): nothing refines the classes", stacklevel=2)
-            limits = 0, 0
         codes = self._encode(y[labelled])
         if not self.normalise:
             column_divisors(X / (np.abs(X).max() or 1))  # which warns
         X, self._normalisation = normalised(X, labelled, codes) if self.normalise else (X, np.asarray)
+        few = not getattr(self._normalisation, "unit", True)
+        usual = (10, 10) if prior == "balancing" else (2, 2 if few else 4)
+        limits = [n if limit == "auto" else limit for limit, n in zip((self.minimum_steps, self.maximum_steps), usual)]
+        if labelled.all():
+            warnings.warn("y contains no unlabelled rows (-1 or None): nothing refines the classes", stacklevel=2)
+            limits = 0, 0
         features, codes = _tensor(X), torch.from_numpy(codes)
         spread = total_variance(features)
         self.identity_weight_ = self.identity_weight
         if self.identity_weight == "auto":
-            share = self._identity_share(features[labelled], codes, len(X), spread)
-            self.identity_weight_ = share * spread or 1.0  # where all rows are the same, any will do
+            whole = spread * (IN_FEW_DIMENSIONS if few else 1)
+            share = self._identity_share(features[labelled], codes, len(X), whole)
+            self.identity_weight_ = share * whole or 1.0  # where all rows are the same, any will do
         head = self._head()
         features = in_working_precision(features, spread, head)
         support, points = features[labelled], features[~labelled]
@@ -136,14 +130,14 @@ class TransductiveMahalanobisClassifier(ClassifierMixin, BaseEstimator):
             step = cluster(support, codes, points, None, head, *limits)
         self.n_iter_, self.scale_ = step.number, float(step.scale)
         self.class_prior_ = step.log_prior.softmax(0).numpy()
-        weights = one_hot(codes, len(self.classes_), features)
+        weights = equations.one_hot(codes, len(self.classes_), features)
         self.label_distributions_ = np.empty((len(X), len(self.classes_)), weights.numpy().dtype)
         self.label_distributions_[labelled], self.label_distributions_[~labelled] = weights, step.responsibilities
         self.transduction_ = self.classes_[self.label_distributions_.argmax(1)]
         if step.refined_with is not None and head.update != "none":
-            support, weights = torch.cat([support, points]), member_weights(weights, step.refined_with)
+            support, weights = torch.cat([support, points]), equations.member_weights(weights, step.refined_with)
         self._fitted = _FittedClasses(support, weights, head)
-        self.means_ = class_means(support, weights).numpy()
+        self.means_ = equations.class_means(support, weights).numpy()
         return self
 
     @property
@@ -175,7 +169,8 @@ class TransductiveMahalanobisClassifier(ClassifierMixin, BaseEstimator):
         X = validate_data(self, X, reset=False, dtype=[np.float64, np.float32])
         points = _tensor(self._normalisation(X)).to(self._fitted.members.dtype)
         head = self._head()
-        logits = logits_of(*class_distances(points, self._fitted.statistics, head), self.scale_, head)
+        distances = equations.class_distances(points, self._fitted.statistics, head)
+        logits = equations.logits_of(*distances, self.scale_, head)
         return (logits + torch.from_numpy(self.class_prior_).log()).softmax(1).numpy()
 
     def _encode(self, labels: np.ndarray) -> np.ndarray:
@@ -185,9 +180,7 @@ class TransductiveMahalanobisClassifier(ClassifierMixin, BaseEstimator):
         if labels.dtype == object and not any(isinstance(label, str) for label in labels):
             labels = np.array(labels.tolist())  # integers beside None
         check_classification_targets(labels)
-        encoder = LabelEncoder()
-        codes = encoder.fit_transform(labels)
-        self.classes_ = encoder.classes_
+        self.classes_, codes = np.unique(labels, return_inverse=True)
         if len(self.classes_) == 1:
             warnings.warn(f"y has one class, '{self.classes_[0]}', which every row gets: -1 is no label", stacklevel=3)
         return codes
@@ -225,16 +218,16 @@ class _FittedClasses:
     head: Head
 
     @cached_property
-    def statistics(self) -> ClassStatistics:
+    def statistics(self) -> equations.ClassStatistics:
         """`class_statistics`, where each class leaves out the members whose weight in it is lost in rounding."""
         (m, d), counts = self.members.shape, self.weights.sum(0)
-        task = covariance(self.members, self.head)
+        task = equations.covariance(self.members, self.head)
         covariances = task.new_empty(len(counts), d, d)
         for k, (n, weights) in enumerate(zip(counts, self.weights.T)):
             counting = weights > torch.finfo(n.dtype).eps * n / m
-            class_covariance = class_covariances(self.members[counting], weights[counting, None], self.head)
-            covariances[k] = regularised_covariances(class_covariance, task, n[None], self.head)[0]
-        return ClassStatistics(class_means(self.members, self.weights), covariances, counts)
+            class_covariance = equations.class_covariances(self.members[counting], weights[counting, None], self.head)
+            covariances[k] = equations.regularised_covariances(class_covariance, task, n[None], self.head)[0]
+        return equations.ClassStatistics(equations.class_means(self.members, self.weights), covariances, counts)
 
 
 class LabelledKFold(StratifiedKFold):

@@ -7,10 +7,11 @@ import numpy as np
 from jaxtyping import Bool, Float, Int
 
 POWER = 0.7  # of features that are never negative, such as those behind a ReLU, whose distribution has a long tail
+ENTRY = 5.0  # of features of both signs: entries are cut at so many median deviations from their column's median
 COLUMN = 10.0  # columns that deviate more than this many times the median are in other units, and scaled to the median
 ROW = 5.0  # times the median row's length: longer rows are outliers
 DIMENSIONS = 4.0  # effective dimensions from which on a row's direction says enough, and its length is left out
-LOOKED_AT = 2000  # rows that effective dimensions are computed from
+LOOKED_AT = 2000  # rows that medians and effective dimensions are computed from
 TINY = 1e-12
 
 
@@ -22,6 +23,7 @@ class Normalisation:
     """
 
     largest: float  # of all entries of X, by which they are divided, so that no square overflows
+    limits: tuple[Float[np.ndarray, "d"], Float[np.ndarray, "d"]]  # to which entries are cut
     divisors: Float[np.ndarray, "d"]  # 1, or more for columns in other units
     power: float
     longest: float  # rows beyond it are shortened to it
@@ -29,7 +31,8 @@ class Normalisation:
     unit: bool  # whether rows end with length 1
 
     def __call__(self, X: Float[np.ndarray, "n d"]) -> Float[np.ndarray, "n d"]:
-        return self._centred(_shortened(_powered(X / self.largest / self.divisors, self.power), self.longest))
+        X = np.clip(X / self.largest, *self.limits) / self.divisors
+        return self._centred(_shortened(_powered(X, self.power), self.longest))
 
     def _centred(self, X: np.ndarray) -> np.ndarray:
         X = X - self.centre
@@ -42,6 +45,8 @@ def normalised(
     """The rows, of which some have labels (`codes`, from 0), and what was done to them, for new rows."""
     largest = float(np.abs(X).max()) or 1.0
     X = X / largest
+    limits = entry_limits(X, labelled, codes)
+    X = np.clip(X, *limits)
     divisors = column_divisors(X)
     power = POWER if X.min() >= 0 else 1.0
     X = _powered(X / divisors, power)
@@ -50,8 +55,22 @@ def normalised(
     members = X[labelled]
     centre = np.mean([members[codes == k].mean(0) for k in np.unique(codes)], axis=0).astype(X.dtype)
     unit = effective_dimensions(X[:: -(-len(X) // LOOKED_AT)]) >= DIMENSIONS
-    done = Normalisation(largest, divisors, power, longest, centre, unit)
+    done = Normalisation(largest, limits, divisors, power, longest, centre, unit)
     return done._centred(X), done
+
+
+def entry_limits(
+    X: Float[np.ndarray, "n d"], labelled: Bool[np.ndarray, "n"], codes: Int[np.ndarray, "n_labelled"]
+) -> tuple[Float[np.ndarray, "d"], Float[np.ndarray, "d"]]:
+    """Per column the lowest and the highest entry that is no outlier; no limits for features that are never negative.
+
+    An outlier is far from the medians of all rows and of every class's labelled ones, for a rare class may lie apart.
+    """
+    some, members = X[:: -(-len(X) // LOOKED_AT)], X[labelled]
+    medians = np.stack([np.median(some, 0), *(np.median(members[codes == k], 0) for k in np.unique(codes))])
+    deviation = np.median(np.abs(some - medians[0]), 0)
+    reach = np.where((deviation > 0) & (X.min() < 0), ENTRY * deviation, np.inf).astype(X.dtype)
+    return medians.min(0) - reach, medians.max(0) + reach
 
 
 def column_divisors(X: Float[np.ndarray, "n d"]) -> Float[np.ndarray, "d"]:

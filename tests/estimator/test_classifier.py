@@ -184,6 +184,19 @@ def test_neither_a_column_in_other_units_nor_an_outlying_row_matters():
         assert (found == expected).mean() > 0.98 if normalise else (found == truth).mean() < 0.5
 
 
+def test_heavy_tails_hide_no_class_and_a_rare_class_far_away_is_no_outlier():
+    generator, rows = np.random.default_rng(0), np.arange(600)
+    truth = rows % 6
+    heavy = 2 * generator.normal(size=(6, 64))[truth] + generator.standard_t(1, (600, 64))
+    rare = np.where((rows < 15)[:, None], [10.0, 0.0], 0) + generator.normal(size=(600, 2))
+    for X, classes, labelled in ((heavy, truth, rows < 30), (rare, rows < 15, (rows < 3) | (rows > 596))):
+        first, refined = (
+            TransductiveMahalanobisClassifier(maximum_steps=steps).fit_predict(X, np.where(labelled, classes, -1))
+            for steps in (0, "auto")
+        )
+        assert (refined == classes).mean() > 0.9 and (refined == classes).mean() >= (first == classes).mean() - 0.01
+
+
 def test_rows_that_are_all_the_same_and_a_single_class():
     same = TransductiveMahalanobisClassifier().fit(np.ones((6, 3)), [0, 1, -1, -1, -1, -1])
     np.testing.assert_allclose(same.label_distributions_[2:], 0.5)

@@ -17,6 +17,7 @@ import pandas as pd
 import pytest
 import rows
 import run
+import tables_of_numbers
 import torch
 from heads import BASE, SETTINGS, Setting, episodes_of, features_from, features_of_folder, mislabelled
 from measured import write_measurements
@@ -29,6 +30,11 @@ from tcnaps.evaluation.stopped_rows import variant_predictions
 from tcnaps_suite.experiments.networks import Network
 
 FOLDER = Path(__file__).parents[3] / "benchmarks"
+
+
+def test_refinement_gains_on_digits():
+    found = tables_of_numbers.gains("digits", 2)
+    assert len(found) == 2 and min(found) > 0
 
 
 def test_the_direct_model_is_the_same_model():
