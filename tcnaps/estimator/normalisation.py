@@ -9,6 +9,7 @@ from jaxtyping import Bool, Float, Int
 POWER = 0.7  # of features that are never negative, such as those behind a ReLU, whose distribution has a long tail
 ENTRY = 5.0  # of features of both signs: entries are cut at so many median deviations from their column's median
 COLUMN = 10.0  # columns that deviate more than this many times the median are in other units, and scaled to the median
+MAGNITUDES = 100.0  # times the median, from which on a warning says so
 ROW = 5.0  # times the median row's length: longer rows are outliers
 DIMENSIONS = 4.0  # effective dimensions from which on a row's direction says enough, and its length is left out
 LOOKED_AT = 2000  # rows that medians and effective dimensions are computed from
@@ -78,8 +79,8 @@ def column_divisors(X: Float[np.ndarray, "n d"]) -> Float[np.ndarray, "d"]:
     deviations = X.std(0)
     typical = np.median(deviations[deviations > 0]) if deviations.any() else 1.0
     divisors = np.where(deviations > COLUMN * typical, deviations / typical, 1).astype(X.dtype)
-    if number := (divisors > 1).sum():
-        much = f"columns of X ({number}) vary more than {COLUMN:g} times as much as the median one"
+    if number := (divisors > MAGNITUDES).sum():
+        much = f"columns of X ({number}) vary more than {MAGNITUDES:g} times as much as the median one"
         warnings.warn(f"{much}: normalise=True scales them down to it; without, they decide alone", stacklevel=4)
     return divisors
 

@@ -67,7 +67,7 @@ def at_step(setting: Any, step: int) -> Any:
 
 
 def _is_positive(number: Any) -> bool:
-    return number is not None and not isinstance(number, str) and 0 < number < math.inf
+    return number is not None and not isinstance(number, str) and bool(0 < number < math.inf)
 
 
 def _are_several(setting: Any) -> bool:

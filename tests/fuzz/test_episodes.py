@@ -19,7 +19,7 @@ from tcnaps.method.head import Head
 from tcnaps_suite.workflow.requirements import check_protocol
 
 # PyTorch warns of a variance over fewer than two features, whatever comes of it.
-WARNINGS = pytest.mark.filterwarnings("ignore:y contains no unlabelled rows", "ignore:var.*degrees of freedom")
+WARNINGS = pytest.mark.filterwarnings("ignore:y contains no|y has one|columns of X", "ignore:var.*degrees of freedom")
 pytestmark = [pytest.mark.fuzz, WARNINGS]
 COUNTS = st.integers(-1, 12) | st.sampled_from([50, 500, 10**6])
 FIXED = st.fixed_dictionaries({"way": COUNTS, "shot": COUNTS}, optional={"queries_per_class": COUNTS})
