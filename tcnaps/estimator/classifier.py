@@ -25,7 +25,7 @@ from tcnaps.method.clustering import cluster, in_working_precision, total_varian
 from tcnaps.method.head import Head
 
 IDENTITY_SHARE = 0.3  # of the features' total variance, at one label per class: identity_weight under `auto`
-IN_FEW_DIMENSIONS = 4.0  # times as much, where few directions hold the total variance (`normalisation.DIMENSIONS`)
+IN_FEW_DIMENSIONS = 3.0  # times as much, where few directions hold the total variance (`normalisation.DIMENSIONS`)
 
 
 class TransductiveMahalanobisClassifier(ClassifierMixin, BaseEstimator):
@@ -44,7 +44,7 @@ class TransductiveMahalanobisClassifier(ClassifierMixin, BaseEstimator):
         log_determinant: adds −½ log|Q_k| to the logits, as in a Gaussian mixture.
         identity_weight: weight of the identity in every class covariance, in squared units of X after `normalise`; 1 in
             the paper. "auto" is a share of the total variance: 0.3 / (labelled rows per class)^¾, or 1 / √(rows per
-            class) if that is less or, with ten or more labels per class, if it gets more left-out labels right; four
+            class) if that is less or, with ten or more labels per class, if it gets more left-out labels right; three
             times as much in few dimensions.
         minimum_steps: first refinement step after which unchanged labels end the refinement. "auto": the paper's 2, or
             10 with the class prior "balancing", where labels stop changing long before probabilities do.

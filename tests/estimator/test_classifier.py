@@ -189,6 +189,8 @@ def test_heavy_tails_hide_no_class_and_a_rare_class_far_away_is_no_outlier():
     truth = rows % 6
     heavy = 2 * generator.normal(size=(6, 64))[truth] + generator.standard_t(1, (600, 64))
     rare = np.where((rows < 15)[:, None], [10.0, 0.0], 0) + generator.normal(size=(600, 2))
+    few = TransductiveMahalanobisClassifier().fit(rare[:6], [0, 1, -1, -1, -1, -1])  # in two dimensions
+    assert few.identity_weight_ < np.square(rare[:6] - rare[:6].mean(0)).sum() / 6  # more would warn: it refines little
     for X, classes, labelled in ((heavy, truth, rows < 30), (rare, rows < 15, (rows < 3) | (rows > 596))):
         first, refined = (
             TransductiveMahalanobisClassifier(maximum_steps=steps).fit_predict(X, np.where(labelled, classes, -1))
