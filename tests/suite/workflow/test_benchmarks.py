@@ -32,9 +32,10 @@ from tcnaps_suite.experiments.networks import Network
 FOLDER = Path(__file__).parents[3] / "benchmarks"
 
 
-def test_refinement_gains_on_digits():
+def test_refinement_gains_on_tables_of_many_and_of_few_dimensions():
     found = tables_of_numbers.gains("digits", 2)
     assert len(found) == 2 and min(found) > 0
+    assert np.mean(tables_of_numbers.gains("breast_cancer", 3)) > 0.02
 
 
 def test_the_direct_model_is_the_same_model():
