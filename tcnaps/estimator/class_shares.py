@@ -6,6 +6,7 @@ labels of step 0 tell how even the shares are; `head_for` refines by that, withi
 
 import math
 from dataclasses import replace
+from itertools import chain
 
 import torch
 from jaxtyping import Float
@@ -13,7 +14,7 @@ from sklearn.model_selection import StratifiedKFold
 from torch import Tensor
 
 from tcnaps.method.class_statistics import one_hot
-from tcnaps.method.clustering import Step, cluster
+from tcnaps.method.clustering import Step, cluster, refinement_steps, stopped
 from tcnaps.method.episode import Features, Labels
 from tcnaps.method.head import Head
 
@@ -21,8 +22,10 @@ FEWEST = 3  # query images per class, on average, that refinement needs to gain 
 PROBED = 5000  # query images that the probe looks at, at most
 MANY_LABELS = 10  # from this many support images per class on, refinement is first tried on left-out labels
 FOLDS = 5
-ALLOWED = 3.0  # step 0 may underrate evenness by this / (query images per class · √support images of the rarest)
+FEW_LABELS = 3  # up to this many support images of the rarest class, pushing towards equal shares takes its own limits
+ALLOWED = 2.0  # step 0 may underrate evenness by this / (query images per class · √support images of the rarest)
 
+Limits = tuple[int, int]  # of refinement steps: minimum, maximum
 PROBE = {"class_prior": "estimated", "uniform_weight": 0.5}
 EQUAL = {"class_prior": "estimated", "prior_weight": -1.0, "uniform_weight": 0.1}
 NEARLY_EQUAL = {"class_prior": None}
@@ -43,32 +46,35 @@ def head_for(even: float, head: Head) -> Head:
     Equal classes: push towards equal shares. Nearly equal ones: the paper's refinement. Unequal ones: refine with
     estimated shares. Where classes seem to have hardly any query images: estimate shares, leave the class statistics.
     """
-    for limit, settings in ((0.98, EQUAL), (0.97, NEARLY_EQUAL), (0.93, UNEQUAL), (0.84, VERY_UNEQUAL)):
+    for limit, settings in ((0.98, EQUAL), (0.96, NEARLY_EQUAL), (0.92, UNEQUAL), (0.77, VERY_UNEQUAL)):
         if even > limit:
             return replace(head, **settings)
     return replace(head, **MISSING)
 
 
 def cluster_by_shares(
-    support: Features, labels: Labels, query: Features, head: Head = Head(), minimum: int = 2, maximum: int = 4
+    support: Features, labels: Labels, query: Features, head: Head, limits: Limits = (2, 4), pushing: Limits = (10, 10)
 ) -> tuple[Step, Head]:
     """`cluster`, with the refinement that `head_for` chooses after a probe; also returns the head that it used.
 
     It does not refine few query images. With many labels per class, it refines only if left-out labels gain by that.
+    With few of them, the minimum and maximum of steps are those for `pushing` where it pushes towards equal shares.
     """
     counts = torch.bincount(labels)
-    maximum *= len(query) >= FEWEST * len(counts)
-    if maximum > 0:
-        some = query[query[:, 0].argsort()[:: -(-len(query) // PROBED)]]  # the same in any order of the rows
-        if counts.min() >= MANY_LABELS:
-            refined = right_of_left_out(support, labels, head, some, (minimum, maximum))
-            maximum *= refined > right_of_left_out(support, labels, head)
-        head = _probed(support, labels, some, head, (minimum, maximum))
-    return cluster(support, labels, query, None, head, minimum, maximum), head
+    some = query[query[:, 0].argsort()[:: -(-len(query) // PROBED) or 1]]  # the same in any order of the rows
+    refines = len(query) >= FEWEST * len(counts) and limits[1] > 0
+    if refines and counts.min() >= MANY_LABELS:
+        refined = right_of_left_out(support, labels, head, some, limits)
+        refines = refined > right_of_left_out(support, labels, head)
+    if not refines:
+        return cluster(support, labels, query, None, head, 0, 0), head
+    head = _probed(support, labels, some, head, limits)
+    pushes = counts.min() <= FEW_LABELS and head.prior_weight == EQUAL["prior_weight"]
+    return cluster(support, labels, query, None, head, *(pushing if pushes else limits)), head
 
 
 def right_of_left_out(
-    support: Features, labels: Labels, head: Head, query: Tensor | None = None, limits: tuple[int, int] = (0, 0)
+    support: Features, labels: Labels, head: Head, query: Tensor | None = None, limits: Limits = (0, 0)
 ) -> int:
     """How many support images are classified right when left out, in five folds; with a `query`, after refinement."""
     right, order = 0, support[:, 0].argsort()  # so the folds are the same in any order of the rows
@@ -83,9 +89,11 @@ def right_of_left_out(
     return right
 
 
-def _probed(support: Tensor, labels: Tensor, query: Tensor, head: Head, limits: tuple[int, int]) -> Head:
+def _probed(support: Tensor, labels: Tensor, query: Tensor, head: Head, limits: Limits) -> Head:
     """The head that suits the classes' shares. The probe may split a large class, so the labels of step 0 bound it."""
-    probe = cluster(support, labels, query, None, replace(head, **PROBE), *limits).responsibilities
-    first = one_hot(cluster(support, labels, query, None, head, 0, 0).labels, probe.shape[1], probe)
+    steps = refinement_steps(support, labels, query, None, replace(head, **PROBE))
+    first = next(steps)  # step 0 is that of any prior
+    probe = stopped(chain([first], steps), *limits).responsibilities
+    first = one_hot(first.labels, probe.shape[1], probe)
     allowed = ALLOWED / math.sqrt(torch.bincount(labels).min()) * probe.shape[1] / len(query)
     return head_for(min(evenness(probe), evenness(first) + allowed), head)

@@ -18,7 +18,7 @@ from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, validate_data
 from torch import Tensor
 
-from tcnaps.estimator.class_shares import EQUAL, MANY_LABELS, cluster_by_shares, right_of_left_out
+from tcnaps.estimator.class_shares import EQUAL, MANY_LABELS, Limits, cluster_by_shares, right_of_left_out
 from tcnaps.estimator.normalisation import column_divisors, normalised
 from tcnaps.method import class_statistics as equations
 from tcnaps.method.clustering import cluster, in_working_precision, total_variance
@@ -47,7 +47,8 @@ class TransductiveMahalanobisClassifier(ClassifierMixin, BaseEstimator):
             class) if that is less or, with ten or more labels per class, if it gets more left-out labels right; three
             times as much in few dimensions.
         minimum_steps: first refinement step after which unchanged labels end the refinement. "auto": the paper's 2, or
-            10 with the class prior "balancing", where labels stop changing long before probabilities do.
+            10 where refinement pushes towards equal classes, whose labels stop changing long before probabilities do:
+            with the class prior "balancing", and under "auto" with at most three labels of some class.
         maximum_steps: last refinement step in any case; 0 means no refinement. "auto": 4, 10 like the minimum, or 2 in
             few dimensions (less than four of `normalisation.effective_dimensions`).
         class_prior: probability of each class, in the order of `classes_`; None is the paper's, where all are equal.
@@ -109,11 +110,11 @@ class TransductiveMahalanobisClassifier(ClassifierMixin, BaseEstimator):
             column_divisors(X / (np.abs(X).max() or 1))  # which warns
         X, self._normalisation = normalised(X, labelled, codes) if self.normalise else (X, np.asarray)
         few = not getattr(self._normalisation, "unit", True)
-        usual = (10, 10) if prior == "balancing" else (2, 2 if few else 4)
-        limits = [n if limit == "auto" else limit for limit, n in zip((self.minimum_steps, self.maximum_steps), usual)]
+        limits = self._limits(2, 2 if few else 4)
+        pushing = limits if few and prior == "auto" else self._limits(10, 10)
         if labelled.all():
             warnings.warn("y contains no unlabelled rows (-1 or None): nothing refines the classes", stacklevel=2)
-            limits = 0, 0
+            limits = pushing = 0, 0
         features, codes = _tensor(X), torch.from_numpy(codes)
         spread = total_variance(features)
         self.identity_weight_ = self.identity_weight
@@ -125,9 +126,9 @@ class TransductiveMahalanobisClassifier(ClassifierMixin, BaseEstimator):
         features = in_working_precision(features, spread, head)
         support, points = features[labelled], features[~labelled]
         if prior == "auto":
-            step, head = cluster_by_shares(support, codes, points, head, *limits)
+            step, head = cluster_by_shares(support, codes, points, head, limits, pushing)
         else:
-            step = cluster(support, codes, points, None, head, *limits)
+            step = cluster(support, codes, points, None, head, *(pushing if prior == "balancing" else limits))
         self.n_iter_, self.scale_ = step.number, float(step.scale)
         self.class_prior_ = step.log_prior.softmax(0).numpy()
         weights = equations.one_hot(codes, len(self.classes_), features)
@@ -184,6 +185,11 @@ class TransductiveMahalanobisClassifier(ClassifierMixin, BaseEstimator):
         if len(self.classes_) == 1:
             warnings.warn(f"y has one class, '{self.classes_[0]}', which every row gets: -1 is no label", stacklevel=3)
         return codes
+
+    def _limits(self, minimum: int, maximum: int) -> Limits:
+        """The minimum and maximum of refinement steps, where "auto" stands for these."""
+        limits = zip((self.minimum_steps, self.maximum_steps), (minimum, maximum))
+        return tuple(usual if limit == "auto" else limit for limit, usual in limits)
 
     def _identity_share(self, support: Tensor, codes: Tensor, n_rows: int, spread: float) -> float:
         """The share of the total variance that `auto` makes the identity's weight."""

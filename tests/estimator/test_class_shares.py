@@ -25,7 +25,7 @@ def test_evenness_is_the_share_of_the_largest_entropy():
     assert evenness(torch.tensor([[1.0, 0]])) == 0 and evenness(torch.ones(3, 1)) == 1
 
 
-@pytest.mark.parametrize("even, settings", [(1.0, EQUAL), (0.975, NEARLY_EQUAL), (0.95, UNEQUAL), (0.5, MISSING)])
+@pytest.mark.parametrize("even, settings", [(1.0, EQUAL), (0.97, NEARLY_EQUAL), (0.93, UNEQUAL), (0.5, MISSING)])
 def test_the_refinement_goes_by_evenness(even, settings):
     head = head_for(even, HEAD)
     assert {name: getattr(head, name) for name in settings} == settings
@@ -55,6 +55,12 @@ def test_of_two_or_three_classes_all_but_one_may_be_rare(counts):
     assert own > first - 0.01 and papers < first - 0.05
 
 
+@pytest.mark.parametrize("shot, steps", [(3, {10}), (4, {2, 3, 4})])
+def test_it_pushes_longer_with_few_labels(shot, steps):
+    step, head = cluster_by_shares(*clusters([shot] * 5, [12] * 5, 40, 1.2, 1.2, 0)[:3], HEAD)
+    assert head.prior_weight == -1 and step.number in steps
+
+
 def test_no_update_leaves_the_distances_of_step_0():
     features = episode((12,) * 5)[:3]
     head = Head(scale=0.1, class_prior="estimated", update="none")
@@ -67,7 +73,7 @@ def test_no_update_leaves_the_distances_of_step_0():
 def test_without_queries_or_refinement_it_is_step_0():
     support, labels, query, _ = episode((12,) * 5)
     assert cluster_by_shares(support, labels, query[:0], HEAD)[0].logits.shape == (0, 5)
-    step, head = cluster_by_shares(support, labels, query, HEAD, maximum=0)
+    step, head = cluster_by_shares(support, labels, query, HEAD, (0, 0))
     assert step.number == 0 and head == HEAD
     few = [cluster_by_shares(support, labels, query[:n], HEAD)[0].number for n in (14, 15)]
     assert few[0] == 0 < few[1]
