@@ -40,6 +40,14 @@ CLUSTERING = {
     "50-way 2-shot": (50, 2),
     "50-way 10-shot": (50, 10),
 }
+ESTIMATOR = {  # name: rows, classes, labels of each, features
+    "2,000 rows": (2_000, 10, 5, 64),
+    "20,000 rows": (20_000, 10, 5, 64),
+    "100,000 rows": (100_000, 10, 5, 64),
+    "55 rows of 1,280": (55, 5, 1, 1280),
+    "20,000 rows of 512, 100 classes": (20_000, 100, 5, 512),
+    "100,000 rows of 768": (100_000, 10, 5, 768),
+}
 
 
 @dataclass(frozen=True)
@@ -276,7 +284,7 @@ def clustering_rows(size: int, other: str = "direct") -> Iterator[Row]:
 
 
 def estimator_rows(size: int) -> Iterator[Row]:
-    """The estimator beside scikit-learn's: five labels of each of ten classes, and many rows without one."""
+    """The estimator beside scikit-learn's, with few labels and many rows without one."""
     as_mixture = {"scale": 0.5, "log_determinant": True, "identity_weight": 0.1, "class_prior": None}
     models = {
         "estimator": TransductiveMahalanobisClassifier,
@@ -287,10 +295,10 @@ def estimator_rows(size: int) -> Iterator[Row]:
         "mixture": lambda: GaussianMixture(10, max_iter=20),
         "self-training": lambda: SelfTrainingClassifier(LogisticRegression(max_iter=1000)),
     }
-    for n in (2_000, 20_000, 100_000):
+    for row, numbers in ESTIMATOR.items():
 
-        def fitted(name, n=n):
-            x, y, truth = features.few_labels(n)
+        def fitted(name, numbers=numbers):
+            x, y, truth = features.few_labels(*numbers)
 
             def call():
                 model = models[name]()
@@ -301,8 +309,10 @@ def estimator_rows(size: int) -> Iterator[Row]:
 
             return call
 
-        calls = {name: (lambda name=name, fitted=fitted: fitted(name)) for name in models}
-        yield Row(f"{n:,} rows", calls, accuracies, apart=n > 20_000)
+        n, *_, d = numbers
+        names = models if d == 64 else ("estimator", "self-training")
+        calls = {name: (lambda name=name, fitted=fitted: fitted(name)) for name in names}
+        yield Row(row, calls, accuracies, inner=1 if n > 1000 else 20, apart=n * d > 2_000_000)
 
 
 def accuracies(ours: torch.Tensor, other: torch.Tensor) -> dict[str, float]:

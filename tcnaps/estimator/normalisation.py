@@ -67,10 +67,13 @@ def entry_limits(
 
     An outlier is far from the medians of all rows and of every class's labelled ones, for a rare class may lie apart.
     """
+    if X.min() >= 0:
+        limitless = np.full(X.shape[1], np.inf, X.dtype)
+        return -limitless, limitless
     some, members = X[:: -(-len(X) // LOOKED_AT)], X[labelled]
     medians = np.stack([np.median(some, 0), *(np.median(members[codes == k], 0) for k in np.unique(codes))])
     deviation = np.median(np.abs(some - medians[0]), 0)
-    reach = np.where((deviation > 0) & (X.min() < 0), ENTRY * deviation, np.inf).astype(X.dtype)
+    reach = np.where(deviation > 0, ENTRY * deviation, np.inf).astype(X.dtype)
     return medians.min(0) - reach, medians.max(0) + reach
 
 

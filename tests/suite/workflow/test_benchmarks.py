@@ -9,6 +9,7 @@ import coverage_of_intervals
 import device_rows
 import direct_model
 import drawing
+import dropped
 import heads
 import measuring
 import more_classes
@@ -25,6 +26,7 @@ from PIL import Image
 from planted_folders import planted
 from synthetic_rows import DATASETS, synthetic_rows
 
+from tcnaps.estimator import normalisation
 from tcnaps.evaluation.statistics import episode_accuracies
 from tcnaps.evaluation.stopped_rows import variant_predictions
 from tcnaps_suite.experiments.networks import Network
@@ -176,6 +178,15 @@ def test_it_writes_a_table_of_all_settings_and_heads_and_a_figure(file, tmp_path
     lead = leads[leads["dataset"] == "all"].set_index("setting")["difference"]
     np.testing.assert_allclose(lead, (accuracy["Estimator"] - accuracy["Prototypes"])[lead.index], atol=1e-6)
     assert (tmp_path / "out/heads.png").exists() and "Prototypes" in capsys.readouterr().out
+
+
+def test_dropped_settings_are_compared_with_the_estimators_own(file, tmp_path, monkeypatch):
+    monkeypatch.setattr(sys, "argv", ["bench", str(file), "--out", str(tmp_path), "--episodes", "2"])
+    dropped.main()
+    table = pd.read_csv(tmp_path / "dropped.csv").set_index(["head", "setting"])["difference"]
+    assert len(table) == 5 * len(dropped.REPLACED | dropped.ALWAYS) and normalisation.POWER == 0.7
+    alone, shared = (table[:, setting] for setting in ("1-shot, 1 of 5 classes", "5-way 1-shot"))
+    assert alone["the paper's refinement always"] < -0.05 and (shared.drop("pushes always") != 0).sum() > 5
 
 
 def test_a_folder_of_classes_takes_a_backbone(tmp_path, monkeypatch, capsys):
