@@ -69,7 +69,8 @@ def main() -> None:
     rows = compare_classifiers(episodes, {OWN: of_estimator()} | ideas, OWN)
     table = summary(rows.rename(columns={"classifier": "head"})).query("dataset == 'all' and head != @OWN")
     write_csv(table.drop(columns=["dataset", "seconds"]), options.out / "dropped.csv")
-    print((100 * table.pivot(index="head", columns="setting", values="difference").loc[[*ideas], [*SHOWN]]).round(1))
+    means = table.pivot(index="head", columns="setting", values="difference").loc[[*ideas], [*SHOWN]]
+    print((100 * means).round(1).to_string())
 
 
 if __name__ == "__main__":

@@ -48,7 +48,7 @@ class TransductiveMahalanobisClassifier(ClassifierMixin, BaseEstimator):
             times as much in few dimensions.
         minimum_steps: first refinement step after which unchanged labels end the refinement. "auto": the paper's 2, or
             10 where refinement pushes towards equal classes, whose labels stop changing long before probabilities do:
-            with the class prior "balancing", and under "auto" with at most three labels of some class.
+            with the class prior "balancing", and under "auto" with a single label of some class.
         maximum_steps: last refinement step in any case; 0 means no refinement. "auto": 4, 10 like the minimum, or 2 in
             few dimensions (less than four of `normalisation.effective_dimensions`).
         class_prior: probability of each class, in the order of `classes_`; None is the paper's, where all are equal.
