@@ -165,9 +165,9 @@ def draw(table: pd.DataFrame, path: Path) -> None:
     """A panel per setting: each head's mean difference from `BASE`; intervals are for other classes where known."""
     means = table[(table["dataset"] == "all") & (table["head"] != BASE)]
     names, settings = list(means["head"].unique()), list(means["setting"].unique())
-    n_columns = min(4, len(settings))
+    n_columns = min(len(settings), 5 if len(settings) % 5 == 0 else 4)
     n_rows = -(-len(settings) // n_columns)
-    size = {"columns": n_columns, "rows": n_rows, "height": 0.5 + n_rows * (0.5 + 0.15 * len(names))}
+    size = {"columns": n_columns, "rows": n_rows, "height": 0.5 + n_rows * (0.6 + 0.15 * len(names))}
     with style.figure(path, **size, sharex=True, sharey=True) as (_, axes):
         for number, (ax, setting) in enumerate(zip(axes, settings), 1):
             ax.tick_params(labelbottom=number + n_columns > len(settings))  # the lowest of its column
@@ -179,7 +179,7 @@ def draw(table: pd.DataFrame, path: Path) -> None:
                 y = cells["head"][shown].map(names.index)
                 style.dots(ax, 100 * cells["difference"][shown], y, (colour, "o"), xerr=widths[shown], markersize=3)
             style.zero_line(ax, "y")
-            ax.set_title(setting, loc="left")
+            ax.set_title(setting.replace(", ", ",\n"), loc="left")
             ax.set_yticks(range(len(names)), names)
             ax.set_ylim(len(names) - 0.5, -0.5)
         for ax in axes[len(settings) :]:
