@@ -13,6 +13,7 @@ from unittest.mock import patch
 import numpy as np
 from heads import SETTINGS, drawn, features_from, summary
 
+from tcnaps.config import UserError
 from tcnaps.estimator.normalisation import Normalisation, normalised
 from tcnaps.evaluation.result_files import write_csv
 from tcnaps_suite.experiments.comparison import compare_classifiers
@@ -64,7 +65,10 @@ def main() -> None:
     options = parser.parse_args()
     ideas = {idea: replacing(*other) for idea, other in REPLACED.items()}
     ideas |= {idea: of_estimator(**arguments) for idea, arguments in ALWAYS.items()}
-    sources = [features_from(file) for file in options.files]
+    try:
+        sources = [features_from(file) for file in options.files]
+    except UserError as error:
+        parser.error(str(error))
     episodes = drawn(sources, {name: SETTINGS[name] for name in SHOWN}, options.episodes)
     rows = compare_classifiers(episodes, {OWN: of_estimator()} | ideas, OWN)
     table = summary(rows.rename(columns={"classifier": "head"})).query("dataset == 'all' and head != @OWN")

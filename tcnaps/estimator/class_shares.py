@@ -1,7 +1,8 @@
 """Refinement that suits the classes' shares among the query images, which it estimates first.
 
 Soft k-means fills every class with query images, also one that has none. A probe with an estimated class prior and the
-labels of step 0 tell how even the shares are; `head_for` refines by that, within limits of docs/comparisons.md.
+labels of step 0 tell how even the shares are, and `head_for` chooses by that. docs/comparisons.md says how its limits
+were chosen.
 """
 
 import math
@@ -22,7 +23,9 @@ FEWEST = 3  # query images per class, on average, that refinement needs to gain 
 PROBED = 5000  # query images that the probe looks at, at most
 MANY_LABELS = 10  # from this many support images per class on, refinement is first tried on left-out labels
 FOLDS = 5
-FEW_LABELS = 1  # up to this many support images of the rarest class, pushing towards equal shares takes its own limits
+FEW_LABELS = (
+    1  # up to this many support images of the rarest class, pushing towards equal shares takes limits of its own
+)
 ALLOWED = 2.0  # step 0 may underrate evenness by this / (query images per class · √support images of the rarest)
 
 Limits = tuple[int, int]  # of refinement steps: minimum, maximum
@@ -58,7 +61,7 @@ def cluster_by_shares(
     """`cluster`, with the refinement that `head_for` chooses after a probe; also returns the head that it used.
 
     It does not refine few query images. With many labels per class, it refines only if left-out labels gain by that.
-    With few of them, the minimum and maximum of steps are those for `pushing` where it pushes towards equal shares.
+    `pushing` takes the place of the limits where it pushes towards equal shares and some class has few labels.
     """
     counts = torch.bincount(labels)
     some = query[query[:, 0].argsort()[:: -(-len(query) // PROBED) or 1]]  # the same in any order of the rows

@@ -7,7 +7,16 @@ from clusters import clusters
 from sklearn.datasets import load_digits
 
 from tcnaps import TransductiveMahalanobisClassifier
-from tcnaps.estimator.class_shares import EQUAL, MISSING, NEARLY_EQUAL, UNEQUAL, cluster_by_shares, evenness, head_for
+from tcnaps.estimator.class_shares import (
+    EQUAL,
+    MISSING,
+    NEARLY_EQUAL,
+    UNEQUAL,
+    VERY_UNEQUAL,
+    cluster_by_shares,
+    evenness,
+    head_for,
+)
 from tcnaps.method.clustering import cluster, trajectory
 from tcnaps.method.head import Head
 
@@ -25,7 +34,17 @@ def test_evenness_is_the_share_of_the_largest_entropy():
     assert evenness(torch.tensor([[1.0, 0]])) == 0 and evenness(torch.ones(3, 1)) == 1
 
 
-@pytest.mark.parametrize("even, settings", [(1.0, EQUAL), (0.97, NEARLY_EQUAL), (0.93, UNEQUAL), (0.5, MISSING)])
+BY_EVENNESS = [
+    (1, EQUAL),
+    (0.97, NEARLY_EQUAL),
+    (0.95, UNEQUAL),
+    (0.91, VERY_UNEQUAL),
+    (0.78, VERY_UNEQUAL),
+    (0.76, MISSING),
+]
+
+
+@pytest.mark.parametrize("even, settings", BY_EVENNESS)
 def test_the_refinement_goes_by_evenness(even, settings):
     head = head_for(even, HEAD)
     assert {name: getattr(head, name) for name in settings} == settings
@@ -59,6 +78,26 @@ def test_of_two_or_three_classes_all_but_one_may_be_rare(counts):
 def test_it_pushes_longer_with_few_labels(shot, steps):
     step, head = cluster_by_shares(*clusters([shot] * 5, [12] * 5, 40, 1.2, 1.2, 0)[:3], HEAD)
     assert head.prior_weight == -1 and step.number in steps
+
+
+@pytest.mark.parametrize("dimensions, limits, steps", [(40, {}, 10), (40, {"maximum_steps": 3}, 3), (2, {}, 2)])
+def test_the_estimator_pushes_longer_with_one_label_unless_dimensions_are_few_or_limits_given(
+    dimensions, limits, steps
+):
+    support, codes, query, _ = clusters([1] * 5, [12] * 5, dimensions, 4.0, 1.0, 0)
+    labels = np.concatenate([codes, np.full(60, -1)])
+    assert TransductiveMahalanobisClassifier(**limits).fit(np.concatenate([support, query]), labels).n_iter_ == steps
+
+
+def test_the_labels_of_step_0_bound_evenness(monkeypatch):
+    known = []
+    monkeypatch.setattr("tcnaps.estimator.class_shares.head_for", lambda even, head: known.append(even) or head)
+    features = clusters([5, 5], [95, 5], 20, 0.9, 1.0, 0)[
+        :3
+    ]  # a probe that begins by it would share out the large class
+    cluster_by_shares(*features, HEAD)
+    first = cluster(*features, None, HEAD, 0, 0).labels
+    assert known == [pytest.approx(evenness(torch.eye(2)[first]) + 2 / (50 * 5**0.5))]
 
 
 def test_no_update_leaves_the_distances_of_step_0():
