@@ -1,8 +1,7 @@
 """Refinement that suits the classes' shares among the query images, which it estimates first.
 
 Soft k-means fills every class with query images, also one that has none. A probe with an estimated class prior and the
-labels of step 0 tell how even the shares are, and `head_for` chooses by that. docs/comparisons.md says how its limits
-were chosen.
+labels of step 0 tell how even the shares are; `REFINEMENTS` go by that. docs/comparisons.md says how they were chosen.
 """
 
 import math
@@ -31,10 +30,13 @@ ALLOWED = 2.0  # step 0 may underrate evenness by this / (query images per class
 Limits = tuple[int, int]  # of refinement steps: minimum, maximum
 PROBE = {"class_prior": "estimated", "uniform_weight": 0.5}
 EQUAL = {"class_prior": "estimated", "prior_weight": -1.0, "uniform_weight": 0.1}
-NEARLY_EQUAL = {"class_prior": None}
-UNEQUAL = {"class_prior": "estimated", "uniform_weight": 0.3}
-VERY_UNEQUAL = {"class_prior": "estimated", "uniform_weight": 0.1}
-MISSING = {"class_prior": "estimated", "uniform_weight": 0.3, "update": "none"}
+REFINEMENTS = (  # what suits shares that are more even than this
+    (0.98, EQUAL),  # equal classes: push towards equal shares
+    (0.96, {"class_prior": None}),  # nearly equal ones: the paper's
+    (0.92, {"class_prior": "estimated", "uniform_weight": 0.3}),  # unequal ones: estimated shares
+    (0.77, {"class_prior": "estimated", "uniform_weight": 0.1}),
+    (-1.0, {"class_prior": "estimated", "uniform_weight": 0.3, "update": "none"}),  # hardly any query images in some
+)
 
 
 def evenness(responsibilities: Float[Tensor, "n way"]) -> float:
@@ -44,15 +46,8 @@ def evenness(responsibilities: Float[Tensor, "n way"]) -> float:
 
 
 def head_for(even: float, head: Head) -> Head:
-    """The head with the refinement that suits shares of this evenness.
-
-    Equal classes: push towards equal shares. Nearly equal ones: the paper's refinement. Unequal ones: refine with
-    estimated shares. Where classes seem to have hardly any query images: estimate shares, leave the class statistics.
-    """
-    for limit, settings in ((0.98, EQUAL), (0.96, NEARLY_EQUAL), (0.92, UNEQUAL), (0.77, VERY_UNEQUAL)):
-        if even > limit:
-            return replace(head, **settings)
-    return replace(head, **MISSING)
+    """The head with the refinement that suits shares of this evenness, from `REFINEMENTS`."""
+    return replace(head, **next(settings for limit, settings in REFINEMENTS if even > limit))
 
 
 def cluster_by_shares(

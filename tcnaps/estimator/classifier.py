@@ -50,8 +50,7 @@ class TransductiveMahalanobisClassifier(ClassifierMixin, BaseEstimator):
             10 where refinement pushes towards equal classes, whose labels stop changing long before probabilities do:
             with the class prior "balancing", and under "auto" with a single label of some class.
         maximum_steps: last refinement step in any case; 0 means no refinement. "auto": 4, or 10 where the minimum is
-            10; in few dimensions (less than four of `normalisation.effective_dimensions`) both are 2, except with
-            "balancing".
+            10. In few dimensions (`normalisation.DIMENSIONS`) both are 2, except with "balancing".
         class_prior: probability of each class, in the order of `classes_`; None is the paper's, where all are equal.
             "estimated" sets it at every step. "balancing" pushes towards equally frequent classes; use it if they are
             known to be so. "auto" refines in the way that suits the classes' estimated shares; it does not refine with

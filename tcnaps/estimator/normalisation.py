@@ -24,7 +24,7 @@ class Normalisation:
     """
 
     largest: float  # of all entries of X, by which they are divided, so that no square overflows
-    limits: tuple[Float[np.ndarray, "d"], Float[np.ndarray, "d"]]  # to which entries are cut
+    limits: tuple[Float[np.ndarray, "d"] | float, Float[np.ndarray, "d"] | float]  # to which entries are cut
     divisors: Float[np.ndarray, "d"]  # 1, or more for columns in other units
     power: float
     longest: float  # rows beyond it are shortened to it
@@ -46,7 +46,7 @@ def normalised(
     """The rows, of which some have labels (`codes`, from 0), and what was done to them, for new rows."""
     largest = float(np.abs(X).max()) or 1.0
     X = X / largest
-    limits = entry_limits(X, labelled, codes)
+    limits = entry_limits(X, labelled, codes) if X.min() < 0 else (-np.inf, np.inf)
     X = np.clip(X, *limits)
     divisors = column_divisors(X)
     power = POWER if X.min() >= 0 else 1.0
@@ -63,13 +63,10 @@ def normalised(
 def entry_limits(
     X: Float[np.ndarray, "n d"], labelled: Bool[np.ndarray, "n"], codes: Int[np.ndarray, "n_labelled"]
 ) -> tuple[Float[np.ndarray, "d"], Float[np.ndarray, "d"]]:
-    """Per column the lowest and the highest entry that is no outlier; no limits for features that are never negative.
+    """Per column the lowest and the highest entry that is no outlier.
 
     An outlier is far from the medians of all rows and of every class's labelled ones, for a rare class may lie apart.
     """
-    if X.min() >= 0:
-        limitless = np.full(X.shape[1], np.inf, X.dtype)
-        return -limitless, limitless
     some, members = X[:: -(-len(X) // LOOKED_AT)], X[labelled]
     medians = np.stack([np.median(some, 0), *(np.median(members[codes == k], 0) for k in np.unique(codes))])
     deviation = np.median(np.abs(some - medians[0]), 0)

@@ -25,14 +25,9 @@ class RowsError(UserError):
     """A file of rows is damaged or holds the wrong rows; the message names the file and the remedy."""
 
 
-def rows_folder(study: Study) -> Path:
-    """rows/ among the results of the study's replicate."""
-    return study.results_folder / "rows"
-
-
 def rows_file(study: Study, training: str, evaluation: str, dataset: str) -> Path:
     """The file with the rows of one training, evaluation and dataset."""
-    return rows_folder(study) / training / evaluation / f"{dataset}.parquet"
+    return study.results_folder / "rows" / training / evaluation / f"{dataset}.parquet"
 
 
 def asked_of(study: Study, evaluation: str) -> dict[str, object]:
@@ -73,7 +68,7 @@ def _digest(rows: pd.DataFrame) -> str:
 
 def write_manifest(study: Study, training: str, files: Sequence[Path]) -> Path:
     """Writes the list of a finished evaluation's files, with their digests: other rows give another manifest."""
-    path = rows_folder(study) / f"{training}.json"
+    path = study.results_folder / "rows" / f"{training}.json"
     digests = {str(file.relative_to(path.parent)): pq.read_schema(file).metadata[DIGEST].decode() for file in files}
     write_text(path, json.dumps(digests, indent=1) + "\n")
     return path
@@ -81,9 +76,8 @@ def write_manifest(study: Study, training: str, files: Sequence[Path]) -> Path:
 
 def incomplete_evaluations(study: Study) -> dict[Path, str]:
     """The manifests that name a missing or damaged file of rows, each with a sentence that says what is wrong."""
-    folders = [rows_folder(study.of_replicate(number)) for number in range(len(study.seeds))]
-    problems = {}
-    for manifest in sorted(file for folder in folders for file in folder.glob("*.json")):
+    replicates, problems = [study.of_replicate(number) for number in range(len(study.seeds))], {}
+    for manifest in sorted(file for replicate in replicates for file in replicate.results_folder.glob("rows/*.json")):
         try:
             for name in json.loads(manifest.read_text(encoding="utf-8")).keys():
                 read_rows(manifest.parent / name)

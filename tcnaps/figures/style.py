@@ -95,9 +95,7 @@ def dots(ax: Axes, x: Numbers, y: Numbers, look: tuple[str, str], line: str = ""
     ax.errorbar(x, y, fmt=marker + line, color=colour, elinewidth=1, **intervals_and_options)
 
 
-def band(
-    ax: Axes, x: pd.Series, y: pd.Series, half_width: pd.Series, colour: str, limits: tuple[int, int] = (-1, 1)
-) -> None:
+def band(ax: Axes, x: pd.Series, y: pd.Series, half_width: pd.Series, colour: str, limits: tuple = (-1, 1)) -> None:
     """Fills an interval around a line, cut off at its limits; heights in [−1, 1] are drawn as percent."""
     low, high = (100 * (y + sign * half_width).clip(*limits) for sign in (-1, 1))
     ax.fill_between(x, low, high, color=colour, alpha=0.3, linewidth=0)

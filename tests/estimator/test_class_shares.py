@@ -7,16 +7,7 @@ from clusters import clusters
 from sklearn.datasets import load_digits
 
 from tcnaps import TransductiveMahalanobisClassifier
-from tcnaps.estimator.class_shares import (
-    EQUAL,
-    MISSING,
-    NEARLY_EQUAL,
-    UNEQUAL,
-    VERY_UNEQUAL,
-    cluster_by_shares,
-    evenness,
-    head_for,
-)
+from tcnaps.estimator.class_shares import REFINEMENTS, cluster_by_shares, evenness, head_for
 from tcnaps.method.clustering import cluster, trajectory
 from tcnaps.method.head import Head
 
@@ -34,19 +25,9 @@ def test_evenness_is_the_share_of_the_largest_entropy():
     assert evenness(torch.tensor([[1.0, 0]])) == 0 and evenness(torch.ones(3, 1)) == 1
 
 
-BY_EVENNESS = [
-    (1, EQUAL),
-    (0.97, NEARLY_EQUAL),
-    (0.95, UNEQUAL),
-    (0.91, VERY_UNEQUAL),
-    (0.78, VERY_UNEQUAL),
-    (0.76, MISSING),
-]
-
-
-@pytest.mark.parametrize("even, settings", BY_EVENNESS)
-def test_the_refinement_goes_by_evenness(even, settings):
-    head = head_for(even, HEAD)
+@pytest.mark.parametrize("even, row", [(1.0, 0), (0.97, 1), (0.95, 2), (0.91, 3), (0.78, 3), (0.76, 4), (0.0, 4)])
+def test_the_refinement_goes_by_evenness(even, row):
+    head, settings = head_for(even, HEAD), REFINEMENTS[row][1]
     assert {name: getattr(head, name) for name in settings} == settings
     assert head.identity_weight == HEAD.identity_weight
 
@@ -74,19 +55,14 @@ def test_of_two_or_three_classes_all_but_one_may_be_rare(counts):
     assert own > first - 0.01 and papers < first - 0.05
 
 
-@pytest.mark.parametrize("shot, steps", [(1, {10}), (2, {2, 3, 4})])
-def test_it_pushes_longer_with_few_labels(shot, steps):
-    step, head = cluster_by_shares(*clusters([shot] * 5, [12] * 5, 40, 1.2, 1.2, 0)[:3], HEAD)
-    assert head.prior_weight == -1 and step.number in steps
+CASES = [(1, 40, {}, 10), (2, 40, {}, 2), (1, 40, {"maximum_steps": 3}, 3), (1, 2, {}, 2)]
 
 
-@pytest.mark.parametrize("dimensions, limits, steps", [(40, {}, 10), (40, {"maximum_steps": 3}, 3), (2, {}, 2)])
-def test_the_estimator_pushes_longer_with_one_label_unless_dimensions_are_few_or_limits_given(
-    dimensions, limits, steps
-):
-    support, codes, query, _ = clusters([1] * 5, [12] * 5, dimensions, 4.0, 1.0, 0)
-    labels = np.concatenate([codes, np.full(60, -1)])
-    assert TransductiveMahalanobisClassifier(**limits).fit(np.concatenate([support, query]), labels).n_iter_ == steps
+@pytest.mark.parametrize("shot, dimensions, limits, steps", CASES)
+def test_it_pushes_longer_with_one_label_unless_dimensions_are_few_or_limits_given(shot, dimensions, limits, steps):
+    support, codes, query, _ = clusters([shot] * 5, [12] * 5, dimensions, 4.0, 1.0, 0)
+    X, y = np.concatenate([support, query]), np.concatenate([codes, np.full(60, -1)])
+    assert TransductiveMahalanobisClassifier(**limits).fit(X, y).n_iter_ == steps
 
 
 def test_the_labels_of_step_0_bound_evenness(monkeypatch):

@@ -116,5 +116,5 @@ def test_a_manifest_is_whole_or_named(data, study):
     found = result_files.incomplete_evaluations(study)
     assert set(found) <= {manifest}
     for problem in found.values():
-        assert str(result_files.rows_folder(study)) in problem
+        assert str(study.results_folder / "rows") in problem
     manifest.unlink()
