@@ -22,9 +22,7 @@ FEWEST = 3  # query images per class, on average, that refinement needs to gain 
 PROBED = 5000  # query images that the probe looks at, at most
 MANY_LABELS = 10  # from this many support images per class on, refinement is first tried on left-out labels
 FOLDS = 5
-FEW_LABELS = (
-    1  # up to this many support images of the rarest class, pushing towards equal shares takes limits of its own
-)
+FEW_LABELS = 1  # up to this many support images of the rarest class, pushing towards equal shares takes more steps
 ALLOWED = 2.0  # step 0 may underrate evenness by this / (query images per class · √support images of the rarest)
 
 Limits = tuple[int, int]  # of refinement steps: minimum, maximum
