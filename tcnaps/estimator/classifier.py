@@ -36,7 +36,7 @@ class TransductiveMahalanobisClassifier(ClassifierMixin, BaseEstimator):
     without a label have the label -1, as in `sklearn.semi_supervised`, or None (or a missing value of pandas) beside
     strings, in a list, a Series or an array of dtype object.
 
-    Memory: X ten times, three tables of rows × classes, and up to 2 GB for some classes at a time; with `predict` or
+    Memory: X eight times, three tables of rows × classes, and up to 2 GB for some classes at a time; with `predict` or
     `covariances_`, the covariances twice.
 
     Args:
@@ -122,9 +122,10 @@ class TransductiveMahalanobisClassifier(ClassifierMixin, BaseEstimator):
             whole = spread * (IN_FEW_DIMENSIONS if few else 1)
             share = self._identity_share(features[labelled], codes, len(X), whole)
             self.identity_weight_ = share * whole or 1.0  # where all rows are the same, any will do
-        head = self._head()
-        features = in_working_precision(features, spread, head)
-        support, points = features[labelled], features[~labelled]
+        head, order = self._head(), np.argsort(~labelled, kind="stable")
+        features = in_working_precision(features, spread, head)[order]
+        del X  # a table as large as the features
+        support, points = features[: len(codes)].clone(), features[len(codes) :]
         if prior == "auto":
             step, head = cluster_by_shares(support, codes, points, head, limits, pushing)
         else:
@@ -132,11 +133,10 @@ class TransductiveMahalanobisClassifier(ClassifierMixin, BaseEstimator):
         self.n_iter_, self.scale_ = step.number, float(step.scale)
         self.class_prior_ = step.log_prior.softmax(0).numpy()
         weights = equations.one_hot(codes, len(self.classes_), features)
-        self.label_distributions_ = np.empty((len(X), len(self.classes_)), weights.numpy().dtype)
-        self.label_distributions_[labelled], self.label_distributions_[~labelled] = weights, step.responsibilities
+        self.label_distributions_ = torch.cat([weights, step.responsibilities]).numpy()[np.argsort(order)]
         self.transduction_ = self.classes_[self.label_distributions_.argmax(1)]
         if step.refined_with is not None and head.update != "none":
-            support, weights = torch.cat([support, points]), equations.member_weights(weights, step.refined_with)
+            support, weights = features, equations.member_weights(weights, step.refined_with)
         self._fitted = _FittedClasses(support, weights, head)
         self.means_ = equations.class_means(support, weights).numpy()
         return self

@@ -71,8 +71,9 @@ def axes_to_leave_out(
     scatters = weights.T @ members.square() - weights.sum(0)[:, None] * means.square()
     shares = (scatters.clamp_min(0) / diagonals).cumsum(1).amax(0)
     floor = diagonals.amin(0)
-    images_and_means = torch.cat([points, means])
-    farthest = sum((z.square() / floor).cumsum(1).amax(0).sqrt() for z in (images_and_means, means))  # at least q
+    some = [*points.split(_at_once(points, IN_CACHE, points.shape[1])), means]
+    squares = [torch.cat([z, means]).square_().div_(floor).cumsum(1).amax(0) for z in some]
+    farthest = torch.stack(squares).amax(0).sqrt() + squares[-1].sqrt()  # at least q
     return ((shares <= tolerance) & (shares.sqrt() * farthest <= tolerance)).sum()
 
 
@@ -98,17 +99,20 @@ def _along_axes(points: Tensor, means: Tensor, precisions: Tensor) -> Tensor:
 
 def _by_axes(points, means, diagonals, members, weights, shots) -> tuple[Tensor, Tensor]:
     """From every Q_k as a matrix, of some classes at a time, one thread for each."""
-    columns, at_once = points.T.contiguous(), _at_once(means, IN_CACHE, means.shape[1] ** 2)
-    solved_at_once = _at_once(points, IN_CACHE, 8 * points.numel())
+    at_once, solved_at_once = (_at_once(means, IN_CACHE, n) for n in (means.shape[1] ** 2, 8 * points.numel()))
+    columns = points.T.contiguous().split(_at_once(points, 4 * IN_CACHE, points.shape[1]), dim=1)
+
+    def lengths(factors: Tensor, means: Tensor, z: Tensor) -> Tensor:
+        differences = z - means[:, :, None]
+        solved = torch.linalg.solve_triangular(factors, differences, upper=False, out=differences)
+        return solved.square_().sum(1)
 
     def of_some(means: Tensor, diagonals: Tensor, weights: Tensor) -> tuple[Tensor, Tensor]:
         covariances = class_scatters(members, means, weights, shots)
         covariances.diagonal(dim1=1, dim2=2).add_(diagonals)
-        factors, distances = cholesky_in_place(covariances), []
-        for some_factors, some_means in zip(factors.split(solved_at_once), means.split(solved_at_once)):
-            differences = columns - some_means[:, :, None]
-            solved = torch.linalg.solve_triangular(some_factors, differences, upper=False, out=differences)
-            distances.append(solved.square_().sum(1))
+        factors = cholesky_in_place(covariances)
+        classes = zip(factors.split(solved_at_once), means.split(solved_at_once))
+        distances = [torch.cat([lengths(*some, z) for z in columns], dim=1) for some in classes]
         return torch.cat(distances).T, 2 * factors.diagonal(dim1=1, dim2=2).log().sum(1)
 
     threads = torch.get_num_threads() if points.device.type == "cpu" else 1

@@ -126,9 +126,10 @@ class LowRank:
     @cached_property
     def _task_axes(self) -> tuple[Tensor, Tensor, Tensor]:
         """Points and members in the axes of the members' covariance, and the variances: the same at every step."""
-        members, centre = self.samples.members, self.samples.members.mean(0)
+        members = self.samples.members
         rotation, variances = principal_axes(covariance(members, self.head))
-        return (self.samples.points - centre) @ rotation, (members - centre) @ rotation, variances
+        turned = replace(self.samples, features=(self.samples.features - members.mean(0)) @ rotation)
+        return turned.points, turned.members, variances
 
     def _from_support(self) -> Distances:
         beta, one_hot, shots = self.head.identity_weight, self.samples.one_hot, self.samples.shots
