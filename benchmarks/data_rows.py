@@ -1,16 +1,14 @@
 """Preparing images, loading episodes and start-up. There is no direct implementation to compare these with."""
 
 import os
-import statistics
 import subprocess
 import sys
 import tempfile
-import time
 from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
-from measuring import ratio
+from measuring import in_turns, ratio
 from PIL import Image
 
 from tcnaps.config.settings import FixedProtocol, Folder
@@ -26,41 +24,23 @@ EPISODES = 40
 
 def measure_data(repetitions: int) -> list[dict]:
     """Rows like those of `run.measure`, all timed in this process. `images` is the number of images timed."""
-    rows = []
     with tempfile.TemporaryDirectory() as place:
         folder = Path(place)
         write_jpegs(folder / "images", N_CLASSES, N_IMAGES, SIZE)
         dataset = Folder(source="folder", domain="in", path=str(folder / "images"))
-        rows += [
-            _row(
-                "preparation",
-                {"library": _preparation(dataset, folder), "Pillow in a loop": _plain(folder)},
-                repetitions,
-                N_CLASSES * N_IMAGES,
-            )
-        ]
+        calls = {"library": _preparation(dataset, folder), "Pillow in a loop": _plain(folder)}
+        rows = [_row("preparation", calls, repetitions, N_CLASSES * N_IMAGES)]
         splits, _ = ensure_prepared(preparation("bench", dataset, SIZE), folder / "prepared")
         rows += _loading(splits["train"], repetitions)
-    starts = (
-        "tcnaps",
-        "tcnaps.figures.tables, tcnaps.figures.results, tcnaps.evaluation.statistics",
-        "torch",
-        "tcnaps.method.model",
-    )
+    light = "tcnaps.figures.tables, tcnaps.figures.results, tcnaps.evaluation.statistics"
+    starts = "tcnaps", light, "torch", "tcnaps.method.model"
     rows += [_row(f"import {names}", {"start": _start(names)}, repetitions) for names in starts]
     return rows
 
 
 def _row(name: str, calls: dict[str, Callable[[], object]], repetitions: int, images: int | None = None) -> dict:
     """Times the calls in turns, after a warm-up."""
-    times: dict[str, list[float]] = {name: [] for name in calls}
-    for turn in range(repetitions + 1):
-        for which, call in calls.items():
-            start = time.perf_counter()
-            call()
-            if turn > 0:
-                times[which].append(time.perf_counter() - start)
-    measured = {which: {"seconds": statistics.median(each), "times": each} for which, each in times.items()}
+    measured = in_turns(calls, repetitions)
     last = list(calls)[-1]
     for number, (which, row) in enumerate(measured.items()):
         text = f"{'data' if number == 0 else '':>10} {name if number == 0 else '':<55} {which:<18} "
@@ -68,7 +48,7 @@ def _row(name: str, calls: dict[str, Callable[[], object]], repetitions: int, im
         if images:
             text += f" {images / row['seconds']:>9,.0f} images per second"
         if which != last:
-            row |= ratio(times[which], times[last])
+            row |= ratio(row["times"], measured[last]["times"])
             text += f" {row['ratio']:.2f}× ({row['ratio_low']:.2f}–{row['ratio_high']:.2f})"
         print(text, flush=True)
     return {"group": "data", "name": name, "size": SIZE, "images": images, "measured": measured}

@@ -6,7 +6,6 @@ for the device before and after each call.
 
 import statistics
 import tempfile
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -14,7 +13,7 @@ import torch
 from counting import per_image
 from data_rows import write_jpegs
 from drawing import PARTS
-from measuring import ratio
+from measuring import in_turns, ratio, seconds_of
 from rows import EPISODES, PRECISIONS, contents, episode, our_model, plain_model
 from torch.nn import functional as F
 
@@ -67,9 +66,7 @@ def measure_device(
     for precision in PRECISIONS:
         seconds = timed["whole", precision]["seconds"] + loading["measured"]["loading"]["seconds"]
         minutes = PROTOCOL * seconds / 60
-        print(
-            f"The paper's {PROTOCOL} test episodes, {precision}, at most (all as large as the last): {minutes:.1f} min"
-        )
+        print(f"The paper's {PROTOCOL} test episodes, {precision}, if all are as large as the last: {minutes:.1f} min")
 
 
 def parts(model: TransductiveCNAPS, task: Episode) -> dict[str, Callable[[], object]]:
@@ -103,31 +100,12 @@ def direct(device: torch.device, task: Episode) -> Callable[[], object]:
     return lambda: model.classify(*images, STEPS, STEPS)
 
 
-def in_turns(calls: dict[tuple, Callable[[], object]], repetitions: int, device: torch.device) -> dict[tuple, dict]:
-    """For each call: its times without the first turn, their median, and the bytes it adds to the device's memory."""
-    times: dict[tuple, list[float]] = {name: [] for name in calls}
-    peaks = dict.fromkeys(calls)
-    for turn in range(repetitions + 1):
-        for name, call in calls.items():
-            if device.type == "cuda":
-                torch.cuda.reset_peak_memory_stats(device)
-                before = torch.cuda.memory_allocated(device)
-            seconds = _seconds(call, device)
-            if device.type == "cuda":
-                peaks[name] = torch.cuda.max_memory_allocated(device) - before
-            if turn > 0:
-                times[name].append(seconds)
-    return {
-        name: {"seconds": statistics.median(times[name]), "times": times[name], "bytes": peaks[name]} for name in calls
-    }
-
-
 def matrix_limit(device: torch.device, dtype: torch.dtype) -> float:
     """Operations per second of one large matrix product, in TF32 where convolutions use that."""
     n = 8192 if device.type == "cuda" else 1024
     torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32
     a, b = (torch.randn(n, n, device=device).to(dtype) for _ in range(2))
-    limit = 2 * n**3 / min(_seconds(lambda: a @ b, device) for _ in range(10))
+    limit = 2 * n**3 / min(seconds_of(lambda: a @ b, device) for _ in range(10))
     torch.backends.cuda.matmul.allow_tf32 = False
     return limit
 
@@ -146,11 +124,9 @@ def loading_row(device: torch.device, size: int, repetitions: int, setting: tupl
             for draw in draws:
                 load_episode(source, draw, device)
 
-        timed = in_turns({("loading",): load}, repetitions, device)
-    measured = {}
-    for (name,), row in timed.items():
-        times = [seconds / len(draws) for seconds in row["times"]]
-        measured[name] = row | {"seconds": statistics.median(times), "times": times}
+        row = in_turns({"loading": load}, repetitions, device)["loading"]
+    times = [seconds / len(draws) for seconds in row["times"]]
+    measured = {"loading": row | {"seconds": statistics.median(times), "times": times}}
     return _row(f"loading {way * (shot + queries)} images", size, device, measured)
 
 
@@ -172,13 +148,3 @@ def _printed(row: dict) -> dict:
             text += f" {measured['ratio']:>7.2f}× ({measured['ratio_low']:.2f}–{measured['ratio_high']:.2f})"
         print(text, flush=True)
     return row
-
-
-def _seconds(call: Callable[[], object], device: torch.device) -> float:
-    if device.type == "cuda":
-        torch.cuda.synchronize(device)
-    start = time.perf_counter()
-    call()
-    if device.type == "cuda":
-        torch.cuda.synchronize(device)
-    return time.perf_counter() - start

@@ -31,13 +31,9 @@ STYLES = {"float32": (BLUE, "o"), "bfloat16": (GREEN, "s")}
 def load_measurements(path: str | Path) -> pd.DataFrame:
     """One row for each thing measured and each implementation of it.
 
-    Returns:
-        group, name, size (of the images, in pixels), implementation, seconds (the median), ratio, ratio_low and
-        ratio_high (seconds of the implementation compared with ÷ its own; nan for that one), gigabytes (added to the
-        process's memory at the peak), problem (why there is no time), and the machine's processor, threads and torch.
-
-    Raises:
-        FileNotFoundError: nothing was measured yet.
+    Its columns are group, name, size (of the images, in pixels), implementation, seconds (the median), ratio, ratio_low
+    and ratio_high (seconds of the implementation compared with ÷ its own; nan for that one), gigabytes (added to the
+    process's memory at the peak), problem (why there is no time), and the machine's processor, threads and torch.
     """
     path = Path(path)
     if not path.is_file():
@@ -55,11 +51,7 @@ def load_measurements(path: str | Path) -> pd.DataFrame:
 
 
 def parts_of_episodes(measurements: pd.DataFrame) -> pd.DataFrame:
-    """The seconds of the parts of an episode: episode, part, implementation, seconds, ratio.
-
-    Raises:
-        ValueError: they were not measured.
-    """
+    """The seconds of an episode's parts: episode, part, implementation, seconds, ratio; a ValueError without any."""
     parts = measurements[measurements["group"] == "parts"]
     if parts.empty:
         raise ValueError('The parts of an episode were not measured; run `make bench ARGS="--only parts"`.')
@@ -71,12 +63,9 @@ def parts_of_episodes(measurements: pd.DataFrame) -> pd.DataFrame:
 def distance_from_the_limit(path: str | Path) -> pd.DataFrame:
     """What share of the machine's speed the convolutions reach, in the episodes of `IMAGES`.
 
-    A multiplication and an addition are two operations.
-
-    Returns:
-        episode, part, implementation, operations, achieved and limit (operations per second; the limit is that of one
-        large convolution in the same precision), share (achieved ÷ limit) and bytes_share (the least time for what
-        convolutions read and write ÷ the time taken).
+    A multiplication and an addition are two operations; achieved and limit, that of one large convolution in the same
+    precision, are operations per second. share is achieved ÷ limit, and bytes_share the least time for what
+    convolutions read and write ÷ the time taken.
     """
     content = json.loads(Path(path).read_text())
     limits = next(row["machine"]["limits"] for row in content["rows"] if row["group"] == "parts")
@@ -93,11 +82,7 @@ def distance_from_the_limit(path: str | Path) -> pd.DataFrame:
 
 
 def time_of_episodes(axes: Panels, parts: pd.DataFrame) -> None:
-    """Where the time of an episode goes: one panel per episode, one bar per implementation.
-
-    Args:
-        parts: from `parts_of_episodes`.
-    """
+    """Where the time of an episode goes, from `parts_of_episodes`: a panel per episode, a bar per implementation."""
     for ax, (episode, measured) in zip(axes, parts.groupby("episode", sort=False), strict=True):
         seconds = measured.pivot(index="implementation", columns="part", values="seconds")[list(PARTS)]
         seconds = seconds.loc[sorted(seconds.index, key=IMPLEMENTATIONS.index)]

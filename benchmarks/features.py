@@ -1,5 +1,7 @@
 """Features to cluster: synthetic ones of several kinds, and those of the built-in study's model where it is trained."""
 
+from collections.abc import Sequence
+
 import numpy as np
 import torch
 
@@ -31,20 +33,17 @@ def diffuse(way: int, shot: int) -> tuple:
     return apart(way, shot, 0.3)
 
 
-def soft(way: int, shot: int) -> tuple:
-    """Features as after meta-training: confidence .4 to .7, half of the variances below 1e-4 · identity_weight."""
-    generator = torch.Generator().manual_seed(way + shot)
-    logarithms = np.interp(range(D), [0, 58, 250, 300, 511], [-0.3, -2, -4, -5, -8])
-    deviations = torch.from_numpy(10 ** (logarithms / 2)).float()
-    rotation = torch.linalg.qr(torch.randn(D, D, generator=generator)).Q
+def soft(way: int, shot: int | Sequence[int]) -> tuple:
+    """Features as after meta-training: confidence .3 to .7, half of the variances below 1e-4 · identity_weight."""
+    generator = torch.Generator().manual_seed(0)
+    variances = 10 ** torch.from_numpy(np.interp(range(D), [0, 58, 250, 300, 511], [-0.3, -2, -4, -5, -8])).float()
     between = {5: 0.1, 20: 0.3, 50: 0.4}[way]  # of the variance
+    labels, truth = (torch.arange(way).repeat_interleave(torch.as_tensor(n)) for n in (shot, QUERIES))
+    classes = torch.cat([labels, truth])
     centres = between**0.5 * torch.randn(way, D, generator=generator)
-
-    def draw(n):
-        within = (1 - between) ** 0.5 * torch.randn(way * n, D, generator=generator)
-        return (centres.repeat_interleave(n, 0) + within) * deviations @ rotation
-
-    return draw(shot), torch.arange(way).repeat_interleave(shot), draw(QUERIES)
+    features = centres[classes] + (1 - between) ** 0.5 * torch.randn(len(classes), D, generator=generator)
+    features = features * variances.sqrt() @ torch.linalg.qr(torch.randn(D, D, generator=generator)).Q
+    return features[: len(labels)], labels, features[len(labels) :]
 
 
 def few_labels(n: int, way: int = 10, labelled: int = 5, d: int = 64) -> tuple[np.ndarray, np.ndarray, np.ndarray]:

@@ -67,11 +67,7 @@ def heads() -> dict[str, Classifier]:
 
 
 def features_from(file: Path) -> ImageSource:
-    """The file's features as a source of episodes, in float32.
-
-    Raises:
-        UserError: the file is not such an .npz.
-    """
+    """The file's features as a source of episodes, in float32; a UserError where the file is not such an .npz."""
     try:
         with np.load(file) as arrays:
             features, labels = arrays["features"].astype(np.float32), arrays["labels"]
@@ -184,9 +180,7 @@ def draw(table: pd.DataFrame, path: Path) -> None:
             ax.set_ylim(len(names) - 0.5, -0.5)
         for ax in axes[len(settings) :]:
             ax.set_visible(False)
-        axes[0].figure.supxlabel(
-            f"Difference from {BASE.lower()}, the same head without refinement (points)", fontsize=8
-        )
+        axes[0].figure.supxlabel(f"Difference from {BASE.lower()}, the head without refinement (points)", fontsize=8)
 
 
 def main() -> None:
@@ -196,9 +190,7 @@ def main() -> None:
     parser.add_argument("--out", type=Path, required=True, help="the folder for the tables and the figure")
     parser.add_argument("--episodes", type=int, default=60, help="of each setting and dataset")
     parser.add_argument("--queries", type=int, default=QUERIES, help=f"images of an episode; default: {QUERIES}")
-    parser.add_argument(
-        "--heads", nargs="+", metavar="HEAD", help=f"default: all but α-TIM, which is slow: {[*heads()]}"
-    )
+    parser.add_argument("--heads", nargs="+", metavar="HEAD", help=f"default: all but α-TIM (slow): {[*heads()]}")
     parser.add_argument("--settings", nargs="+", metavar="SETTING", default=list(SETTINGS), help="default: all")
     options = parser.parse_args()
     known = heads()

@@ -7,6 +7,7 @@ so that other load on the machine affects all of them.
 import json
 import os
 import platform
+import re
 import resource
 import statistics
 import subprocess
@@ -16,19 +17,19 @@ import time
 from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
+from typing import Any
 
+import psutil
 import torch
 
 UNIT = 1 if sys.platform == "darwin" else 1024  # of ru_maxrss, in bytes
-INFO = Path("/proc/meminfo")
+CPU = torch.device("cpu")
 
 
 class Implementation:
     """A process that runs `serve` and makes one call for each request.
 
-    Attributes:
-        seconds: of the calls so far, without the first, which warms up.
-        problem: why there are no more calls.
+    `seconds` are those of the calls so far, without the first, which warms up; `problem` is why there are no more.
     """
 
     def __init__(self, command: Sequence[str]):
@@ -58,8 +59,8 @@ class Implementation:
 
 def serve(build: Callable[[], Callable[[], object]], inner: int) -> None:
     """Builds something to call, and answers each line of input: `time`, `memory` or `result <file>`."""
-    if INFO.exists():  # an error in this process is better than a machine without memory
-        limit = int(0.9 * available_memory())
+    if sys.platform == "linux":  # an error in this process is better than a machine without memory
+        limit = int(0.9 * psutil.virtual_memory().available)
         resource.setrlimit(resource.RLIMIT_DATA, (limit, limit))
     call = build()
     before, result = memory(reset=True), None
@@ -90,16 +91,11 @@ def compare(
     apart: bool,
     differences: Callable[[object, object], dict[str, float]] | None,
 ) -> dict[str, dict]:
-    """The times of all implementations. The others are compared with the last.
+    """Of each: median seconds, times, ratio (last ÷ this; the median of the turns, with ratio_low and ratio_high),
+    bytes (added to its process at the peak), problem, compared (its result with the last's).
 
-    Args:
-        patience: seconds after which no further turn begins, once there were two.
-        apart: runs one after the other instead of in turns, once each after a warm-up, because they don't fit into
-            memory together.
-
-    Returns:
-        For each: seconds (the median), times, ratio (last ÷ this; the median of the turns, with ratio_low and
-        ratio_high), bytes (added to its process at the peak), problem, compared (its result with the last's).
+    No further turn begins after `patience` seconds, once there were two. `apart` runs one after the other instead of in
+    turns, once each after a warm-up, because they don't fit into memory together.
     """
     measured = {}
     with tempfile.TemporaryDirectory() as folder:
@@ -158,26 +154,17 @@ def memory(reset: bool = False) -> int:
         return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * UNIT
 
 
-def available_memory() -> int:
-    """The machine's available memory in bytes."""
-    lines = dict(line.split(":") for line in INFO.read_text().splitlines())
-    return int(lines["MemAvailable"].split()[0]) * 1024
-
-
 def machine() -> dict:
     """What the times depend on."""
-    model, flags = platform.processor(), ""
     info = Path("/proc/cpuinfo")
-    if info.exists():
-        flags = info.read_text()
-        names = [line.partition(":")[2].strip() for line in flags.splitlines() if "model name" in line]
-        model = names[0] if names else model
+    flags = info.read_text() if info.exists() else ""
+    names = re.findall(r"model name\s*: (.*)", flags)
     return {
-        "processor": model,
+        "processor": names[0] if names else platform.processor(),
         "bfloat16": "avx512_bf16" in flags or "amx_bf16" in flags,
         "cores": os.cpu_count(),
         "threads": torch.get_num_threads(),
-        "memory": available_memory() if INFO.exists() else None,
+        "memory": psutil.virtual_memory().available,
         "torch": torch.__version__,
         "python": platform.python_version(),
         "system": platform.platform(),
@@ -194,17 +181,38 @@ def limits() -> dict:
         x = torch.randn(64, 512, 8, 8).to(dtype).contiguous(memory_format=torch.channels_last)
         weight = torch.randn(512, 512, 3, 3).to(dtype).contiguous(memory_format=torch.channels_last)
         convolve = torch.no_grad()(partial(torch.conv2d, x, weight, padding=1))
-        seconds = min(_seconds(convolve) for _ in range(10))
+        seconds = min(seconds_of(convolve) for _ in range(10))
         measured[f"operations_{name}"] = 2 * x.numel() * 512 * 9 / seconds
     block = torch.zeros(1 << 26)
-    measured["bytes"] = 2 * block.nbytes / min(_seconds(lambda: block.add_(1)) for _ in range(10))
-    measured["fresh_bytes"] = block.nbytes / _seconds(lambda: torch.zeros(1 << 26))
+    measured["bytes"] = 2 * block.nbytes / min(seconds_of(lambda: block.add_(1)) for _ in range(10))
+    measured["fresh_bytes"] = block.nbytes / seconds_of(lambda: torch.zeros(1 << 26))
     return measured
 
 
-def _seconds(call: Callable[[], object]) -> float:
+def in_turns(calls: dict[Any, Callable[[], object]], repetitions: int, device: torch.device = CPU) -> dict[Any, dict]:
+    """For each call: its times without the first turn, their median, and the bytes it adds to a GPU's memory."""
+    times: dict[Any, list[float]] = {name: [] for name in calls}
+    peaks = dict.fromkeys(calls)
+    for turn in range(repetitions + 1):
+        for name, call in calls.items():
+            if device.type == "cuda":
+                torch.cuda.reset_peak_memory_stats(device)
+                before = torch.cuda.memory_allocated(device)
+            seconds = seconds_of(call, device)
+            if device.type == "cuda":
+                peaks[name] = torch.cuda.max_memory_allocated(device) - before
+            if turn > 0:
+                times[name].append(seconds)
+    return {key: {"seconds": statistics.median(own), "times": own, "bytes": peaks[key]} for key, own in times.items()}
+
+
+def seconds_of(call: Callable[[], object], device: torch.device = CPU) -> float:
+    if device.type == "cuda":
+        torch.cuda.synchronize(device)
     start = time.perf_counter()
     call()
+    if device.type == "cuda":
+        torch.cuda.synchronize(device)
     return time.perf_counter() - start
 
 

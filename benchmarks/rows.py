@@ -33,13 +33,7 @@ EPISODES = {  # name: way, support images per class, query images per class
     "50-way 500-support": (50, 10, 10),
 }
 TRAINING = {"75 images": (5, 5, 10), "400 images": (20, 10, 10), "1000 images": (50, 10, 10)}
-CLUSTERING = {
-    "5-way 1-shot": (5, 1),
-    "5-way 5-shot": (5, 5),
-    "20-way 10-shot": (20, 10),
-    "50-way 2-shot": (50, 2),
-    "50-way 10-shot": (50, 10),
-}
+CLUSTERING = {f"{way}-way {shot}-shot": (way, shot) for way, shot in ((5, 1), (5, 5), (20, 10), (50, 2), (50, 10))}
 ESTIMATOR = {  # name: rows, classes, labels of each, features
     "2,000 rows": (2_000, 10, 5, 64),
     "20,000 rows": (20_000, 10, 5, 64),
@@ -52,20 +46,13 @@ ESTIMATOR = {  # name: rows, classes, labels of each, features
 
 @dataclass(frozen=True)
 class Row:
-    """One comparison.
-
-    Attributes:
-        calls: implementation → a function that builds the call to be timed, in the process in which it will run.
-        compare: gives measures, by name, of how two results differ.
-        inner: calls per timing of all but the last implementation, where one call is too short to be timed.
-        apart: whether the implementations are too large to be in memory together.
-    """
+    """One comparison."""
 
     name: str
-    calls: dict[str, Callable[[], Call]]
-    compare: Callable[[object, object], dict[str, float]] | None = None
-    inner: int = 1
-    apart: bool = False
+    calls: dict[str, Callable[[], Call]]  # implementation → what builds the call to be timed, in its own process
+    compare: Callable[[object, object], dict[str, float]] | None = None  # measures of how two results differ, by name
+    inner: int = 1  # calls per timing of all but the last implementation, where one call is too short to be timed
+    apart: bool = False  # whether the implementations are too large to be in memory together
 
 
 def episode(way: int, shot: int, queries: int, size: int, seed: int = 0) -> Episode:
@@ -200,11 +187,8 @@ def stepping(model: torch.nn.Module, loss: Callable[[], torch.Tensor]) -> Call:
         value = loss()
         value.backward()
         # The loss and the norm of every gradient but the set encoder's biases, which cancel up to rounding.
-        norms = [
-            p.grad.norm()
-            for name, p in model.named_parameters()
-            if p.grad is not None and not (".convs." in name and name.endswith("bias"))
-        ]
+        learned = {name: p.grad for name, p in model.named_parameters() if p.grad is not None}
+        norms = [grad.norm() for name, grad in learned.items() if not (".convs." in name and name.endswith("bias"))]
         return torch.stack([value.detach(), *norms])
 
     return step
@@ -244,10 +228,8 @@ def variant_rows(size: int) -> Iterator[Row]:
         task, models = episode(*EPISODES["5-way 5-shot"], size), [our_model(training=name) for name in names]
         return torch.no_grad()(lambda: [model(task, steps=MAXIMUM) for model in models])
 
-    yield Row(
-        "ten variants",
-        {"ten variants": lambda: several(TRAININGS), "one variant": lambda: several(["support_and_query"])},
-    )
+    calls = {"ten variants": lambda: several(TRAININGS), "one variant": lambda: several(["support_and_query"])}
+    yield Row("ten variants", calls)
 
 
 def clustering_rows(size: int, other: str = "direct") -> Iterator[Row]:
@@ -285,12 +267,11 @@ def clustering_rows(size: int, other: str = "direct") -> Iterator[Row]:
 
 def estimator_rows(size: int) -> Iterator[Row]:
     """The estimator beside scikit-learn's, with few labels and many rows without one."""
-    as_mixture = {"scale": 0.5, "log_determinant": True, "identity_weight": 0.1, "class_prior": None}
+    as_mixture = {"scale": 0.5, "log_determinant": True, "identity_weight": 0.1}
+    as_mixture |= {"class_prior": None, "normalise": False, "maximum_steps": 30}
     models = {
         "estimator": TransductiveMahalanobisClassifier,
-        "estimator, as a mixture": lambda: TransductiveMahalanobisClassifier(
-            **as_mixture, normalise=False, maximum_steps=30
-        ),
+        "estimator, as a mixture": lambda: TransductiveMahalanobisClassifier(**as_mixture),
         "label spreading": lambda: LabelSpreading(kernel="knn"),
         "mixture": lambda: GaussianMixture(10, max_iter=20),
         "self-training": lambda: SelfTrainingClassifier(LogisticRegression(max_iter=1000)),

@@ -49,20 +49,13 @@ def main() -> None:
     gpu = torch.cuda.is_available()
     groups = [*GROUPS, "data", "device"]
     usual = [group for group in groups if group != "device" or gpu]
-    parser.add_argument(
-        "--only",
-        nargs="+",
-        choices=groups,
-        default=usual,
-        metavar="GROUP",
-        help=", ".join(groups) + "; by default all, `device` only with a GPU",
-    )
+    only = {"nargs": "+", "choices": groups, "default": usual, "metavar": "GROUP"}
+    parser.add_argument("--only", **only, help=", ".join(groups) + "; by default all, `device` only with a GPU")
     parser.add_argument("--size", type=int, default=84, help="of the images, in pixels")
     parser.add_argument("--repetitions", type=int, default=5)
     parser.add_argument("--patience", type=float, default=90, help="seconds after which a row takes no further turn")
-    parser.add_argument(
-        "--device", type=torch.device, default=torch.device("cuda" if gpu else "cpu"), help="used by the group `device`"
-    )
+    device = torch.device("cuda" if gpu else "cpu")
+    parser.add_argument("--device", type=torch.device, default=device, help="used by the group `device`")
     parser.add_argument("--output", type=Path, default=RESULTS, help="rows of the groups measured now are replaced")
     options = parser.parse_args()
     machine = measuring.machine()

@@ -34,11 +34,7 @@ CONTENTS = {
 
 
 def gather(run: Path) -> None:
-    """Copies all pages to `SOURCE` and writes those of the library.
-
-    Args:
-        run: the folder of the study's executed notebooks; it need not exist.
-    """
+    """Copies all pages to `SOURCE` and writes those of the library; `run` holds the executed notebooks, if any."""
     shutil.rmtree(SOURCE, ignore_errors=True)
     for file in (file for pattern in (*PAGES, *RESULTS) for file in ROOT.glob(pattern)):
         copy = SOURCE / file.relative_to(ROOT)

@@ -8,11 +8,8 @@ from importlib import import_module
 
 __version__ = "0.1.0"
 
-PLACES = {
-    "LabelledKFold": "tcnaps.estimator",
-    "TransductiveMahalanobisClassifier": "tcnaps.estimator",
-    "load": "tcnaps.training.archives",
-}
+PLACES = dict.fromkeys(["LabelledKFold", "TransductiveMahalanobisClassifier"], "tcnaps.estimator")
+PLACES["load"] = "tcnaps.training.archives"
 __all__ = ["LabelledKFold", "TransductiveMahalanobisClassifier", "__version__", "load"]
 
 

@@ -5,9 +5,8 @@ import copy
 from hypothesis import settings, strategies as st
 
 NUMBERS = st.integers() | st.floats() | st.sampled_from([-1, 0, 1, 2**31, 2**63, 2**64, 1e-320, 1e308])
-WORDS = st.text(max_size=12) | st.sampled_from(
-    ["", " ", "nan", "null", "..", "/", "~", "\0", "a" * 300, "é", "-1", "\ud800"]
-)
+ODD = ["", " ", "nan", "null", "..", "/", "~", "\0", "a" * 300, "é", "-1", "\ud800"]
+WORDS = st.text(max_size=12) | st.sampled_from(ODD)
 SCALARS = st.none() | st.booleans() | NUMBERS | WORDS
 JUNK = st.recursive(
     SCALARS, lambda inner: st.lists(inner, max_size=3) | st.dictionaries(WORDS, inner, max_size=3), max_leaves=4

@@ -3,12 +3,8 @@
 import json
 from pathlib import Path
 
-MACHINE = {
-    "processor": "a processor",
-    "threads": 2,
-    "torch": "2.9",
-    "limits": {"operations_float32": 1e11, "operations_bfloat16": 2e11, "bytes": 1e10, "fresh_bytes": 1e9},
-}
+LIMITS = {"operations_float32": 1e11, "operations_bfloat16": 2e11, "bytes": 1e10, "fresh_bytes": 1e9}
+MACHINE = {"processor": "a processor", "threads": 2, "torch": "2.9", "limits": LIMITS}
 
 
 def one(seconds, ratio=None, n_bytes=None, problem=None):

@@ -1,7 +1,9 @@
-"""Files of datasets for tests; TFRecords are written naively: CRC-32C a bit at a time, protobuf by hand."""
+"""Files of datasets for tests; TFRecords are written naively, protobuf by hand."""
 
 import json
 import struct
+
+from tcnaps.data.readers.meta_dataset import masked_crc
 
 UNIFORM = {
     "name": "tiny",
@@ -50,16 +52,6 @@ HIERARCHICAL = {
 }
 
 
-def slow_masked_crc(data):
-    crc = 0xFFFFFFFF
-    for byte in data:
-        crc ^= byte
-        for _ in range(8):
-            crc = crc >> 1 ^ (0x82F63B78 if crc & 1 else 0)  # Castagnoli's polynomial, reversed
-    crc ^= 0xFFFFFFFF
-    return (((crc >> 15) | (crc << 17 & 0xFFFFFFFF)) + 0xA282EAD8) % 2**32
-
-
 def varint(value):
     value %= 2**64
     encoded = []
@@ -96,7 +88,7 @@ def image_example(image, label):
 
 def record(data):
     length = struct.pack("<Q", len(data))
-    return length + struct.pack("<I", slow_masked_crc(length)) + data + struct.pack("<I", slow_masked_crc(data))
+    return length + struct.pack("<I", masked_crc(length)) + data + struct.pack("<I", masked_crc(data))
 
 
 def content(label, number):

@@ -20,9 +20,7 @@ ONE_STEP = {"episodes": 2, "episodes_per_step": 1, "validate_every": 1, "validat
 STUDY = {
     "name": "tiny",
     "image_size": 32,
-    "datasets": {
-        name: {"source": "folder", "domain": domain, "path": f"pictures/{name}"} for name, domain in DATASETS.items()
-    },
+    "datasets": {name: {"source": "folder", "domain": d, "path": f"pictures/{name}"} for name, d in DATASETS.items()},
     "pretraining": {
         "datasets": ["textures"],
         "epochs": 1,

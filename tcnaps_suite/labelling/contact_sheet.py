@@ -27,13 +27,8 @@ def contact_sheet(folder: Path, labels: Labels) -> str:
         heading = f"None of these? {foreign.sum()} images unlike every class, with their best guesses"
         piles.append((heading, {"": by_certainty[foreign][::-1]}))
     page = Template(Path(__file__).with_name("contact-sheet.html").read_text(encoding="utf-8"), autoescape=True)
-    return page.render(
-        title=f"Labels of {folder.resolve().name}",
-        note=expected(labels.trust),
-        piles=piles,
-        shown=SHOWN,
-        thumbnail=lambda file: thumbnail(folder / file),
-    )
+    facts = {"title": f"Labels of {folder.resolve().name}", "note": expected(labels.trust)}
+    return page.render(facts, piles=piles, shown=SHOWN, thumbnail=lambda file: thumbnail(folder / file))
 
 
 def thumbnail(file: Path) -> str:

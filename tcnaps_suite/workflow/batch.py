@@ -41,14 +41,8 @@ def run_notebook(notebook: str | Path, output: str | Path, parameters: dict, pro
     from nbclient.exceptions import DeadKernelError
     from traitlets.config import Config
 
-    options = {
-        "start_timeout": 120,
-        "kernel_name": "python3",
-        "language": "python",
-        "extra_arguments": ["--log-level=50"],
-        "cwd": notebook.resolve().parent,
-        "progress_bar": progress,
-    }
+    options = {"start_timeout": 120, "kernel_name": "python3", "language": "python", "progress_bar": progress}
+    options |= {"extra_arguments": ["--log-level=50"], "cwd": notebook.resolve().parent}
     with tempfile.TemporaryDirectory() as own:  # the kernel's sockets: on TCP other users of the machine could listen
         config = Config(KernelManager={"transport": "ipc", "connection_file": f"{own}/kernel.json"})
         try:

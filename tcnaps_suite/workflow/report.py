@@ -30,12 +30,9 @@ def write_report(path: str) -> Path:
         raise UserError(f"Study '{study.name}' has no results yet: `make figures STUDY={path}` makes them.")
     headline = _content(file) if (file := file_of(f"results/{study.name}/headline.json")) else ""
     settings = study_file(path).read_text(encoding="utf-8")
-    facts = study.origin | {
-        "Report": f"{datetime.now():%Y-%m-%d %H:%M}",
-        "Versions": f"Python {platform.python_version()}, PyTorch {version('torch')}",
-        "System": platform.platform(),
-    }
-    shown = {"headline": headline, "chapters": chapters, "facts": facts, "settings": settings}
+    versions = f"Python {platform.python_version()}, PyTorch {version('torch')}"
+    facts = {"Report": f"{datetime.now():%Y-%m-%d %H:%M}", "Versions": versions, "System": platform.platform()}
+    shown = {"headline": headline, "chapters": chapters, "facts": study.origin | facts, "settings": settings}
     page = render("report.html", study=study, path=path, root=project_root(), **shown)
     report = study.results_folder / "report.html"
     write_text(report, page)

@@ -18,22 +18,16 @@ def written(folder, content):
 
 def test_classes_of_every_split_in_the_order_of_their_ids(tmp_path):
     read = read_specification(written(tmp_path, UNIFORM))
-    assert read.classes == {
-        "train": {"kind 0": (0, 3), "kind 1": (1, 4)},
-        "valid": {},
-        "test": {"kind 2": (2, 5), "kind 3": (3, 6), "kind 4": (4, 7)},
-    }
+    test = {"kind 2": (2, 5), "kind 3": (3, 6), "kind 4": (4, 7)}
+    assert read.classes == {"train": {"kind 0": (0, 3), "kind 1": (1, 4)}, "valid": {}, "test": test}
     assert (read.file_pattern, read.superclasses, read.spans) == ("{}.tfrecords", {}, {})
 
 
 def test_superclasses_run_on_from_split_to_split(tmp_path):
     read = read_specification(written(tmp_path, BILEVEL))
     assert list(read.superclasses.values()) == ["Greek", "Latin", "Latin", "Runic", "Runic"]
-    assert {split: [k for k, _ in classes.values()] for split, classes in read.classes.items()} == {
-        "train": [0, 1, 2],
-        "valid": [3, 4],
-        "test": [],
-    }
+    ids = {split: [k for k, _ in classes.values()] for split, classes in read.classes.items()}
+    assert ids == {"train": [0, 1, 2], "valid": [3, 4], "test": []}
 
 
 def test_spans_of_every_inner_node_by_name(tmp_path):

@@ -21,9 +21,7 @@ AS_GIVEN = {"class_prior": None, "normalise": False}  # the paper's clustering o
 TRAINS_WITH_MINUS_1 = {"check_classifiers_classes": "trains with −1 as a class, which means unlabelled here"}
 
 
-@parametrize_with_checks(
-    [TransductiveMahalanobisClassifier()], expected_failed_checks=lambda estimator: TRAINS_WITH_MINUS_1
-)
+@parametrize_with_checks([TransductiveMahalanobisClassifier()], expected_failed_checks=lambda _: TRAINS_WITH_MINUS_1)
 @pytest.mark.filterwarnings("ignore:y contains no|y has one class", "ignore::sklearn.exceptions.SkipTestWarning")
 def test_scikit_learn_accepts_it(estimator, check):
     check(estimator)
@@ -63,9 +61,8 @@ def test_it_stops_where_the_method_stops_with_the_same_probabilities(options, li
     step = cluster(X[labelled], y[labelled], X[~labelled], None, head, *limits)
     assert (fitted.n_iter_, fitted.scale_) == (step.number, pytest.approx(float(step.scale), rel=1e-5))
     probabilities = fitted.label_distributions_
-    np.testing.assert_allclose(
-        probabilities[~labelled], step.responsibilities, atol=1e-5 if dtype == np.float32 else 1e-9
-    )
+    tolerance = 1e-5 if dtype == np.float32 else 1e-9
+    np.testing.assert_allclose(probabilities[~labelled], step.responsibilities, atol=tolerance)
     np.testing.assert_array_equal(probabilities[labelled], y[labelled, None] == np.arange(5))
 
 

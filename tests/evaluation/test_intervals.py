@@ -7,7 +7,7 @@ from coverage_of_intervals import gains_of_episodes, layout, values_of_trainings
 from scipy import stats
 
 from tcnaps.evaluation import intervals
-from tcnaps.evaluation.intervals import estimates, half_width, other_classes
+from tcnaps.evaluation.intervals import clustered, estimates, half_width, other_classes
 
 
 def simulated(n, replicates, datasets, episodes, sizes, seed):
@@ -91,9 +91,7 @@ def test_a_cluster_counts_once_in_every_training():
     """The same class ten times over says no more; classes of several trainings pair by episode."""
     classes = simulated(1, 3, 1, 20, (0.1, 1, 1), seed=4)
     ten = pd.concat([classes] * 10)
-    single, tenfold = (
-        estimates(intervals.clustered(frame, ["run"], "value"), ["run"], "value") for frame in (classes, ten)
-    )
+    single, tenfold = (estimates(clustered(frame, ["run"], "value"), ["run"], "value") for frame in (classes, ten))
     pd.testing.assert_frame_equal(single, tenfold)
     pd.testing.assert_frame_equal(single, estimates(classes, ["run"], "value"))
 

@@ -108,9 +108,8 @@ def test_grid_cells_are_the_rule_run_directly(rows, episodes):
         assert cell.gain == pytest.approx(np.mean(means) - np.mean(bases))
     rule = grid[(grid["minimum"] == 2) & (grid["maximum"] == 4)].iloc[0]
     assert rule["beyond"] == rule["beyond_interval"] == 0
-    averages = (
-        statistics.domain_averages(episodes[episodes["variant"] == "Transductive"]).set_index("domain").loc["all"]
-    )
+    transductive = episodes[episodes["variant"] == "Transductive"]
+    averages = statistics.domain_averages(transductive).set_index("domain").loc["all"]
     assert (rule["accuracy"], rule["interval"]) == pytest.approx((averages["accuracy"], averages["interval"]))
     pairs = statistics.paired_episodes(*(episodes[episodes["variant"] == name] for name in ("Transductive", "FEOT")))
     gain = statistics.domain_averages(pairs, ["evaluation"], "difference").set_index("domain").loc["all"]

@@ -118,12 +118,8 @@ def tasks(draw):
     }
     anything = features(st.integers(0, 6), st.integers(0, 5))
     wild = features(st.just(len(labels)), st.just(width), VALUES, dtypes)
-    bad = {
-        "support_features": anything | wild,
-        "support_labels": LABELS,
-        "query_features": anything | wild,
-        "unlabelled_features": st.none() | anything,
-    }
+    bad = dict.fromkeys(["support_features", "query_features"], anything | wild)
+    bad |= {"support_labels": LABELS, "unlabelled_features": st.none() | anything}
     spoilt = draw(st.sets(st.sampled_from(list(good)), max_size=2))
     return {name: draw((bad if name in spoilt else good)[name]) for name in good}
 

@@ -94,11 +94,8 @@ def statistics_of(rows):
     """What figures are made of."""
     predictions = variant_predictions(rows, "Simple", 2, 4)
     episodes = statistics.episode_accuracies(predictions)
-    accuracies = [
-        statistics.accuracy_summary(episodes),
-        statistics.domain_averages(episodes),
-        statistics.refinement_grid(rows, "support", [0, 1], [1, 2]),
-    ]
+    grid = statistics.refinement_grid(rows, "support", [0, 1], [1, 2])
+    accuracies = [statistics.accuracy_summary(episodes), statistics.domain_averages(episodes), grid]
     recalls = statistics.recall_by_shot(statistics.class_recall(predictions))["recall"]
     return pd.concat([recalls, *(table["accuracy"] for table in accuracies)])
 
@@ -107,9 +104,8 @@ def statistics_of(rows):
 @given(data=st.data())
 def test_a_manifest_is_whole_or_named(data, study):
     rows = ROWS[ROWS["training"] == "support"]
-    manifest = result_files.write_manifest(
-        study, "support", [written(study, rows), written(study, rows, "5-way-1-shot")]
-    )
+    files = [written(study, rows), written(study, rows, "5-way-1-shot")]
+    manifest = result_files.write_manifest(study, "support", files)
     whole = manifest.read_bytes()
     other = (mutated(json.loads(whole)).map(lambda case: case[0]) | JUNK).map(json.dumps).map(str.encode)
     manifest.write_bytes(data.draw(damaged(whole) | other))

@@ -164,16 +164,12 @@ def test_cluster_stops_where_the_rule_on_the_record_does(limits):
         torch.testing.assert_close(step.logits, record[step.number])
 
 
-NAN = torch.tensor([float("nan")], dtype=torch.float64)
+PLACE, NAN = torch.tensor([12]), torch.tensor([float("nan")], dtype=torch.float64)
 BAD_EPISODES = {  # what the error must name, and what is done to an episode of 3 classes, 6 support images, 6 queries
     "start at 1": lambda support, labels, query: (support, labels + 1, query),
     "class 1": lambda support, labels, query: (support, torch.where(labels == 1, 2, labels), query),
     "support set is empty": lambda support, labels, query: (support[:0], labels[:0], query),
-    r"query features of image\(s\) \[2\]": lambda support, labels, query: (
-        support,
-        labels,
-        query.put_(torch.tensor([12]), NAN),
-    ),
+    r"query features of image\(s\) \[2\]": lambda support, labels, query: (support, labels, query.put_(PLACE, NAN)),
     "torch.float32": lambda support, labels, query: (support, labels.float(), query),
     "numpy.unique": lambda support, labels, query: (support, list("aabbcc"), query),
     r"\(4,\)": lambda support, labels, query: (support, labels[:4], query),

@@ -53,9 +53,8 @@ def test_chunks_bound_memory_and_change_nothing(model, episode):
 
 def test_chunks_bound_memory_and_change_no_gradient(episode):
     model = untrained("support_and_query").train().double()
-    doubled = replace(
-        episode, support_images=episode.support_images.double(), query_images=episode.query_images.double()
-    )
+    support, query = episode.support_images.double(), episode.query_images.double()
+    doubled = replace(episode, support_images=support, query_images=query)
     gradients, computed = [], []
     model.backbone.register_forward_pre_hook(lambda module, inputs: computed.append(len(inputs[0])))
     for chunk in (512, 5):

@@ -154,9 +154,8 @@ def test_the_loss_and_its_gradients(name, kind, dtype, models, reference):
 def test_the_clustering_alone(name, dtype, reference):
     values = np.load(reference / "cluster" / f"{name}.npz")
     index = json.loads((reference / "cluster" / "index.json").read_text())[name]
-    support, query = (
-        torch.from_numpy(values[f"{part}_features"]).to(getattr(torch, dtype)) for part in ("support", "query")
-    )
+    parts = (torch.from_numpy(values[f"{part}_features"]) for part in ("support", "query"))
+    support, query = (part.to(getattr(torch, dtype)) for part in parts)
     labels, clustering = torch.from_numpy(values["support_labels"]), released_study().clustering
     head, simple = head_of("support_and_query", clustering), head_of("support", clustering)
     ours = trajectory(support, labels, query, head=head, steps=10).double()

@@ -60,11 +60,9 @@ def test_retrained_weights_lie_apart_and_are_found_again(study, monkeypatch):
     costs = cost_of_differences(study, [LAYERS, RANGE], ["5-way-1-shot"])
     assert list(costs["trains"]) == ["adaptation", "everything"]
     assert {file: file.read_bytes() for file in study.results_folder.glob("checkpoints/*")} == before
-    folders = sorted(folder.name for folder in (study.results_folder / "differences").iterdir())
-    assert folders == ["pixels", "two-layers"]
-    weights, _ = checkpoints.load(
-        study.results_folder / "differences/two-layers/checkpoints/support_and_query.safetensors", ""
-    )
+    made = study.results_folder / "differences"
+    assert sorted(folder.name for folder in made.iterdir()) == ["pixels", "two-layers"]
+    weights, _ = checkpoints.load(made / "two-layers/checkpoints/support_and_query.safetensors", "")
     assert "task_encoder.lstm.weight_ih_l1" in weights
     with monkeypatch.context() as patch:
         for module, name in ((meta_training, "episode_loss"), (pretraining, "augment")):
@@ -73,5 +71,5 @@ def test_retrained_weights_lie_apart_and_are_found_again(study, monkeypatch):
     shorter = cost_of_differences(study, [NOTHING, LAYERS], ["5-way-1-shot"], episodes=2)
     assert (shorter["difference"][:1] == 0).all() and shorter["trains"].iloc[-1] == "adaptation"
     for name in ("none", "two-layers"):
-        path = study.results_folder / f"differences/{name}/checkpoints/support_and_query.safetensors"
+        path = made / f"{name}/checkpoints/support_and_query.safetensors"
         assert checkpoints.load(path, "")[1]["log"][-1]["episode"] == 2

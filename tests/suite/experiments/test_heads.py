@@ -31,11 +31,8 @@ def study(trained_root, tmp_path_factory):
         content = small_study().model_dump(mode="json", exclude_none=True)
         trainings = ["support_and_query", LEARNED, STEPS]
         variable = content["evaluations"]["variable"] | {"trainings": trainings}
-        study = small_study(
-            meta_training=content["meta_training"] | {"head_learning_rate": RATE},
-            trainings=trainings,
-            evaluations={"variable": variable},
-        )
+        learning = content["meta_training"] | {"head_learning_rate": RATE}
+        study = small_study(meta_training=learning, trainings=trainings, evaluations={"variable": variable})
         for training in (LEARNED, STEPS):
             meta_train(study, training)
         for training in trainings:

@@ -199,9 +199,7 @@ def test_names_are_safe_in_a_spreadsheet_and_classes_have_a_prior(folder, featur
         assert "beech=SHARE" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize(
-    "there, why", [("sorted/ash", "exist"), ("trees/unlabeled", "More than one"), ("sorted", "exist")]
-)
+@pytest.mark.parametrize("there, why", [("sorted/ash", "exist"), ("trees/unlabeled", "than one"), ("sorted", "exist")])
 def test_sorting_overwrites_nothing_and_two_files_never_become_one(folder, features, tmp_path, capsys, there, why):
     file = tmp_path / there / "box 0/0-2.png" if "/" in there else tmp_path / there
     file.parent.mkdir(parents=True, exist_ok=True)
