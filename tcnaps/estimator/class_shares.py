@@ -8,6 +8,7 @@ import math
 from dataclasses import replace
 from itertools import chain
 
+import numpy as np
 import torch
 from jaxtyping import Float
 from sklearn.model_selection import StratifiedKFold
@@ -57,11 +58,10 @@ def cluster_by_shares(
     `pushing` takes the place of the limits where it pushes towards equal shares and some class has few labels.
     """
     counts = torch.bincount(labels)
-    some = query[query[:, 0].argsort()[:: -(-len(query) // PROBED) or 1]]  # the same in any order of the rows
+    some = query[np.lexsort((query.sum(1), query[:, 0]))[:: -(-len(query) // PROBED) or 1]]  # in any order of rows
     refines = len(query) >= FEWEST * len(counts) and limits[1] > 0
     if refines and counts.min() >= MANY_LABELS:
-        refined = right_of_left_out(support, labels, head, some, limits)
-        refines = refined > right_of_left_out(support, labels, head)
+        refines = right_of_left_out(support, labels, head, some, limits) > right_of_left_out(support, labels, head)
     if not refines:
         return cluster(support, labels, query, None, head, 0, 0), head
     head = _probed(support, labels, some, head, limits)
@@ -73,7 +73,7 @@ def right_of_left_out(
     support: Features, labels: Labels, head: Head, query: Tensor | None = None, limits: Limits = (0, 0)
 ) -> int:
     """How many support images are classified right when left out, in five folds; with a `query`, after refinement."""
-    right, order = 0, support[:, 0].argsort()  # so the folds are the same in any order of the rows
+    right, order = 0, np.lexsort((support.sum(1), support[:, 0]))  # so folds are the same in any order of the rows
     support, labels = support[order], labels[order]
     for rest, left_out in StratifiedKFold(FOLDS).split(support, labels):
         fold, points, suited = (support[rest], labels[rest]), support[left_out], head

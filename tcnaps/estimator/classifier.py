@@ -153,7 +153,7 @@ class TransductiveMahalanobisClassifier(ClassifierMixin, BaseEstimator):
         """The accuracy of `predict` on the rows that have a label; the others are left out, with a warning."""
         unlabelled = is_unlabelled(_with_none(y))
         if not unlabelled.any():
-            return super().score(X, y, sample_weight)
+            return super().score(X, _with_none(y).tolist(), sample_weight)
         advice = "Split with cv=tcnaps.LabelledKFold(), which keeps unlabelled rows out of scoring"
         warnings.warn(f"{unlabelled.sum()} rows of y have no label and are not scored. {advice}", stacklevel=2)
         weights = None if sample_weight is None else np.asarray(sample_weight)[~unlabelled]

@@ -20,6 +20,7 @@ from torchvision import models, transforms
 
 from tcnaps.config import UserError, load_study
 from tcnaps.config.errors import nearest
+from tcnaps.config.study import study_file
 from tcnaps.data.decoding import square
 from tcnaps.method.episode import Episode, scale_pixels
 from tcnaps.method.variants import VARIANTS
@@ -64,7 +65,7 @@ def default_network() -> str:
 
 
 def _of_study(file: str, device: torch.device | str, pretrained: bool) -> Network:
-    with opened(file) if file.endswith(".zip") else nullcontext(load_study(file)) as study:
+    with opened(study_file(file)) if file.endswith(".zip") else nullcontext(load_study(file)) as study:
         model = checkpoints.load_model(study, VARIANTS["Transductive"].training, device)
 
     def transform(image: Image.Image) -> Tensor:

@@ -1,7 +1,7 @@
 """Corrections by hand: FOLDER/corrections.csv, and exchange with Label Studio (image classification)."""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Set
 from pathlib import Path
 from urllib.parse import quote, unquote
 
@@ -110,19 +110,20 @@ def _resolved(file: Path, pairs: Mapping[str, str], folder: ImageFolder) -> tupl
     files, classes = ({name: name for name in names} for names in (folder.images["file"], [*folder.classes, NONE]))
     for names in (files, classes):
         names |= {for_spreadsheets(name): name for name in names}
-    found, unknown = {}, []
+    found, unknown, folders = {}, [], {name.partition("/")[0] for name in files}
     for image, label in pairs.items():
         if label not in classes:
             raise UserError(f"{file}: {image} has the label '{label}'{nearest(label, [*folder.classes, NONE])}.")
-        if (name := _name_in_folder(image, files)) is None:
+        if (name := _name_in_folder(image, files, folders)) is None:
             unknown.append(image)
         else:
             found[files[name]] = classes[label]
     return found, unknown
 
 
-def _name_in_folder(image: str, files: Mapping[str, str]) -> str | None:
-    """The image's name in the folder; folders above it may stand before the name."""
+def _name_in_folder(image: str, files: Mapping[str, str], folders: Set[str]) -> str | None:
+    """The image's name in the folder; folders above it may stand before a name that begins with none of `folders`."""
     path = unquote(image.partition(LOCAL_FILES)[2]) if LOCAL_FILES in image else image
     parts = path.split("/")
-    return next((name for k in range(len(parts)) if (name := "/".join(parts[k:])) in files), None)
+    above = 0 if parts[0] in folders else len(parts) - 1
+    return next((name for k in range(above + 1) if (name := "/".join(parts[k:])) in files), None)

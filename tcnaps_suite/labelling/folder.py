@@ -8,7 +8,7 @@ import pandas as pd
 import torch
 
 from tcnaps.config import UserError
-from tcnaps.data.listing import some, walk
+from tcnaps.data.listing import normal, some, walk
 from tcnaps.data.readers.folders import EXTENSIONS, subfolders
 from tcnaps_suite.experiments.networks import default_network
 from tcnaps_suite.labelling.embedding import features_of
@@ -43,7 +43,9 @@ def open_folder(
     """Finds a folder's images and computes their features by the network `backbone`, or reads them from `features`."""
     source = str(features or backbone or default_network())
     (images, left_out), unreadable = find_images(path), {}
+    classes = {normal(label): label for label in images["label"].dropna()}
     truth = read_table(path / "truth.csv") if (path / "truth.csv").is_file() else None
+    truth = truth and {file: classes.get(normal(label), label) for file, label in truth.items()}
     if features is None:
         codes = pd.factorize(images["label"])[0]
         embedded, unreadable = features_of(path, images["file"].tolist(), codes, source, device)
@@ -108,6 +110,8 @@ def read_table(file: Path) -> dict[str, str]:
     """File → label, from a table with these columns."""
     try:
         table = pd.read_csv(file, dtype=str, keep_default_na=False, encoding="utf-8-sig")
+        if not isinstance(table.index, pd.RangeIndex):
+            raise ValueError("its rows have more fields than its first line")
         return dict(zip(table["file"], table["label"]))
     except (OSError, ValueError, KeyError) as error:
         raise UserError(f"{file} must be a table (CSV) with the columns file and label: {error}") from error

@@ -100,7 +100,7 @@ def _summary(folder: ImageFolder, labels: Labels, gone: list[str], abstain: floa
     table, left_out = labels.table, folder.left_out["file"]
     said = f"Labelled {len(table)} images, from {len(labels.examples)} examples of {len(folder.classes)} classes"
     corrected, doubtful = (table["corrected"] == "yes").sum(), (table["label"] == "").sum()
-    foreign = (table["none_of_these"] == "perhaps").sum()
+    foreign, strange = (table["none_of_these"] == "perhaps").sum(), {*(folder.truth or {}).values()} - {*folder.classes}
     remarks = [
         (len(left_out), f"{len(left_out)} files can't be used; unreadable.csv says why: {some(left_out)}."),
         (corrected, f"{corrected} of them are labelled by {by_hand.CORRECTIONS}, and were further examples."),
@@ -108,6 +108,7 @@ def _summary(folder: ImageFolder, labels: Labels, gone: list[str], abstain: floa
         (True, expected(labels.trust)),
         (foreign, f"{foreign} look like none of the classes: see 'None of these?' in the contact sheet."),
         (doubtful, f"{doubtful} have no label: their probability is below {abstain:g}, or they belong to no class."),
+        (len(strange), f"truth.csv has labels that are no class, which count as wrong: {some(sorted(strange))}."),
         (folder.truth is not None, folder.truth is not None and accuracy(labels)),
     ]
     first = table[table["label_next"] != ""].sort_values("label_next", key=lambda places: places.astype(int))["file"]
@@ -123,7 +124,7 @@ def write_example(folder: Path, source: ImageSource, way: int = 4, shot: int = 3
     if (folder / "truth.csv").exists():
         return
     draw = draw_episode(source, FixedProtocol(way=way, shot=shot, queries_per_class=others), 0, 0)
-    names = [source.class_names[k] for k in draw.classes]
+    names = [source.class_names[k].replace("/", " ") for k in draw.classes]
     labels, order = draw.query_labels, np.random.default_rng(0).permutation(len(draw.query_labels))
     files = [f"{names[label]}/{row}.png" for label, row in zip(draw.support_labels, draw.support_images)]
     files += [f"unlabelled/{number:03}.png" for number in range(len(order))]

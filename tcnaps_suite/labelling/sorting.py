@@ -1,5 +1,6 @@
 """Puts labelled images into a folder for each label, whole or not at all, and takes it back again."""
 
+import contextlib
 import os
 import shutil
 from collections import Counter
@@ -9,7 +10,7 @@ import pandas as pd
 
 from tcnaps.config import UserError
 from tcnaps.config.storage import file_digest, write_text
-from tcnaps.data.listing import some
+from tcnaps.data.listing import normal, some
 
 LOG = "sorted.csv"  # in the target: where each image came from, and whether it was copied or moved
 
@@ -22,7 +23,8 @@ def planned(folder: Path, labels: pd.DataFrame, target: Path, move: bool = False
     chosen = labels[labels["label"] != ""]
     sources = [inside / file for file in chosen["file"]]
     places = [outside / label / file.partition("/")[2] for file, label in zip(chosen["file"], chosen["label"])]
-    if twice := [str(new) for new, count in Counter(places).items() if count > 1]:
+    alike = Counter(normal(str(new)).casefold() for new in places)  # some disks keep only one of A.jpg and a.jpg
+    if twice := [str(new) for new in dict.fromkeys(places) if alike[normal(str(new)).casefold()] > 1]:
         raise UserError(f"More than one image would become {some(twice)}: nothing was sorted. Rename the others.")
     if taken := [str(file) for file in ([target] if target.is_file() else places) if os.path.lexists(file)]:
         raise UserError(f"{some(taken)} exist already: nothing was sorted. Name another folder for --sort-into.")
@@ -48,35 +50,42 @@ def sort(plan: pd.DataFrame, target: Path, move: bool = False) -> None:
     if (target / LOG).exists():
         log = pd.concat([pd.read_csv(target / LOG, dtype=str), log])
     write_text(target / LOG, log.to_csv(index=False))  # before anything is in its place, so that --undo knows all
-    for number, (source, to) in enumerate(zip(plan["source"], plan["to"])):
-        Path(to).parent.mkdir(parents=True, exist_ok=True)
-        os.rename(staged / str(number), to)
-        if move:
-            os.unlink(source)
-    staged.rmdir()
+    try:
+        for number, (source, to) in enumerate(zip(plan["source"], plan["to"])):
+            Path(to).parent.mkdir(parents=True, exist_ok=True)
+            os.rename(staged / str(number), to)
+            if move:
+                os.unlink(source)
+        staged.rmdir()
+    except OSError as error:
+        raise UserError(f"Not all images were sorted ({error}): --undo {target} takes back those that were.") from error
 
 
 def undo(target: Path) -> str:
-    """Takes back what `sort` did, by its log: copies are deleted, moved images return. What has changed stays."""
+    """Takes back what `sort` did, by its log: deletes copies of images that are still there, and moves others back."""
     if not (target / LOG).is_file():
         raise UserError(f"There is no {target / LOG}: nothing was sorted into {target}, or it was taken back.")
     log, kept = pd.read_csv(target / LOG, dtype=str), []
     for row in log.itertuples():
         source, to = Path(row.source), Path(row.to)
-        if row.action == "moved" and source.is_file() and not os.path.lexists(to):
-            continue  # it never left its place
-        if not to.is_file() or file_digest(to) != row.digest or (row.action == "moved" and os.path.lexists(source)):
+        if not os.path.lexists(to) and (row.action == "copied" or source.is_file()):
+            continue  # it never came there, or was taken back
+        there = source.is_file() and file_digest(source) == row.digest  # so that nothing is lost with the copy
+        taken = not there and (row.action == "copied" or os.path.lexists(source))
+        if not to.is_file() or file_digest(to) != row.digest or taken:
             kept.append(row.Index)
-        elif row.action == "moved":
+        elif there:
+            to.unlink()
+        else:
             source.parent.mkdir(parents=True, exist_ok=True)
             shutil.move(to, source)
-        else:
-            to.unlink()
+    made = {place for to in log["to"] for place in Path(to).parents if target.resolve() in place.parents}
+    for place in sorted(made, reverse=True):
+        with contextlib.suppress(OSError):  # it holds something else
+            place.rmdir()
+    shutil.rmtree(target / ".partial", ignore_errors=True)  # copies that a killed run left
     if kept:
         write_text(target / LOG, log.loc[kept].to_csv(index=False))
         return f"Took back {len(log) - len(kept)} images; {len(kept)} have changed since and stay, see {target / LOG}."
     (target / LOG).unlink()
-    for place in sorted(target.rglob("*"), reverse=True):
-        if place.is_dir() and not any(place.iterdir()):
-            place.rmdir()
     return f"Took back {len(log)} images."

@@ -92,6 +92,18 @@ def test_without_queries_or_refinement_it_is_step_0():
     assert few[0] == 0 < few[1]
 
 
+@pytest.mark.parametrize("normalise", [True, False])
+def test_the_order_of_rows_does_not_matter_where_a_column_is_constant(normalise):
+    generator, truth = np.random.default_rng(0), np.arange(300) % 3
+    X = generator.normal(size=(300, 8)) + np.eye(8)[truth]
+    X[:, 0] = 5
+    y = np.where(np.arange(300) < 60, truth, -1)
+    expected = TransductiveMahalanobisClassifier(normalise=normalise).fit_predict(X, y)
+    for order in map(generator.permutation, [300] * 4):
+        found = TransductiveMahalanobisClassifier(normalise=normalise).fit_predict(X[order], y[order])
+        assert (found == expected[order]).all()
+
+
 def test_the_order_of_rows_does_not_matter(monkeypatch):
     monkeypatch.setattr("tcnaps.estimator.class_shares.PROBED", 50)
     support, labels, query, _ = clusters([12] * 3, [100, 60, 20], 20, 0.6, 1.0, 0)

@@ -224,14 +224,14 @@ def test_folds_keep_unlabelled_rows_in_training_and_out_of_scoring():
     assert sorted(tested) == [row for row in range(24) if y[row] is not None]
 
 
-@pytest.mark.parametrize("strings", [False, True])
-def test_a_pipeline_in_a_grid_search(strings):
+@pytest.mark.parametrize("name", [None, int, "class {}".format])
+def test_a_pipeline_in_a_grid_search(name):
     X, truth, y = planted(n=200, noise=1.5, shots=6)
-    labels = np.array([f"class {label}" if label >= 0 else None for label in y], object) if strings else y
+    labels = np.array([name(label) if label >= 0 else None for label in y], object) if name else y
     pipeline = make_pipeline(StandardScaler(), TransductiveMahalanobisClassifier())
     grid = {"transductivemahalanobisclassifier__identity_weight": [1e-3, "auto"]}
     search = GridSearchCV(pipeline, grid, cv=LabelledKFold(3, shuffle=True, random_state=0)).fit(X, labels)
-    expected = [f"class {label}" for label in truth] if strings else truth
+    expected = [*map(name, truth)] if name else truth
     assert search.best_score_ > 0.5 and search.score(X, expected) > 0.8
     scores = cross_val_score(search.best_estimator_, X, labels, cv=LabelledKFold(3, shuffle=True, random_state=0))
     assert scores.mean() == pytest.approx(search.best_score_)

@@ -5,6 +5,7 @@ import os
 import re
 import shutil
 from collections import Counter
+from dataclasses import replace
 from itertools import repeat
 from pathlib import Path
 from unittest.mock import DEFAULT, Mock
@@ -88,6 +89,16 @@ def test_labels_and_a_contact_sheet_are_written_and_nothing_is_moved(folder, fea
     assert page.count("<img ") == 30 and "http" not in page
     shares = [int(share) for share in re.findall(r"(\d+)%, or", page.split("<h2>")[1])]
     assert len(shares) == 8 and shares == sorted(shares, reverse=True)
+
+
+def test_true_labels_may_be_spelt_otherwise_and_other_classes_are_named(folder, features, capsys):
+    truth = (folder / "truth.csv").read_text()
+    (folder / "truth.csv").write_text(truth.replace(",ash", ", ash").replace(",beech", ",Beech"))
+    assert label(folder, "--features", features()) == 0
+    said = capsys.readouterr().out
+    assert "Accuracy 66.7%" in said and "labels that are no class, which count as wrong: 'Beech'." in said
+    (folder / "truth.csv").write_text("file,label\nunlabelled/box 0/0-2.png,ash,a note\n")
+    assert label(folder, "--features", features()) == 1 and "more fields" in capsys.readouterr().err
 
 
 def test_doubtful_images_get_no_label_and_stay_where_they_are(folder, features, tmp_path, capsys):
@@ -250,6 +261,7 @@ def test_photographs_of_telephones(folder, features):
 
 def test_an_example_folder_has_true_labels_and_is_written_once(tmp_path, network):
     source, folder = blobs("blobs", "test"), tmp_path / "example"
+    source = replace(source, class_names=tuple(f"all/{name}" for name in source.class_names))
     write_example(folder, source, way=3, shot=2, others=4)
     truth = pd.read_csv(folder / "truth.csv").set_index("file")["label"]
     assert len(truth) == 12 and (truth.value_counts() == 4).all()
@@ -257,7 +269,7 @@ def test_an_example_folder_has_true_labels_and_is_written_once(tmp_path, network
     assert Counter(file.parent.name for file in files) == dict.fromkeys(truth, 2) | {"unlabelled": 12}
     for file in files:
         name = truth.get(file.relative_to(folder).as_posix(), file.parent.name)
-        own = source.images_of(source.class_names.index(name))
+        own = source.images_of(source.class_names.index(name.replace(" ", "/")))
         assert (np.asarray(Image.open(file)) == own).all((1, 2, 3)).any()
     assert "Labelled 12 images, from 6 examples of 3 classes" in label_folder(folder, network)
     before = {file: file.read_bytes() for file in folder.rglob("*.*")}

@@ -204,9 +204,9 @@ def test_corrections_are_kept_beside_those_of_another_page_and_taken_back(trees)
     save_corrections(trees, {"unlabelled/0 é%0.png": None, "elm/0.png": "elm"})
     assert load_corrections(trees) == ({"unlabelled/0 é%1.png": "fir"}, [])
     with open(trees.path / "corrections.csv", "a") as file:
-        file.write(f"unlabelled/gone.png,elm\n{trees.path.name}/unlabelled/0 é%2.png,elm\n")
+        file.write(f"unlabelled/gone.png,elm\nunlabelled/elm/0.png,fir\n{trees.path.name}/unlabelled/0 é%2.png,elm\n")
     save_corrections(trees, {"unlabelled/0 é%2.png": None})
-    assert load_corrections(trees) == ({"unlabelled/0 é%1.png": "fir"}, ["unlabelled/gone.png"])
+    assert load_corrections(trees) == ({"unlabelled/0 é%1.png": "fir"}, ["unlabelled/gone.png", "unlabelled/elm/0.png"])
 
 
 def test_label_studio_gets_predictions_and_gives_annotations(trees):
