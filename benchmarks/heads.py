@@ -204,6 +204,10 @@ def main() -> None:
     except UserError as error:
         parser.error(str(error))
     settings = {name: SETTINGS[name] for name in options.settings}
+    if len({source.dataset for source in sources}) < len(sources):
+        parser.error("two datasets have the same name: rename a file or a folder")
+    if not any(list(episodes_of(source, setting, 1)) for source in sources for setting in settings.values()):
+        parser.error("no dataset has enough classes, with enough images of each, for an episode of these settings")
     episodes = drawn(sources, settings, options.episodes, options.queries)
     rows = compare_classifiers(episodes, {name: known[name] for name in chosen}, BASE)
     rows = rows.rename(columns={"classifier": "head"})
