@@ -95,5 +95,6 @@ def walk(folder: Path) -> Iterator[tuple[str, list[str], list[str]]]:
             if name.encode(errors="replace") != os.fsencode(name):
                 raise DatasetError(f"{place}: the name {os.fsencode(name)!r} is not UTF-8. Rename it.")
         real = {name: os.path.realpath(os.path.join(place, name)) for name in in_order(folders)}
-        folders[:] = [name for name in real if real[name] not in entered and not entered.add(real[name])]
+        folders[:] = [name for name in real if real[name] not in entered]
+        entered.update(real.values())
         yield place, list(folders), in_order(files)

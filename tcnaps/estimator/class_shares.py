@@ -58,7 +58,7 @@ def cluster_by_shares(
     `pushing` takes the place of the limits where it pushes towards equal shares and some class has few labels.
     """
     counts = torch.bincount(labels)
-    some = query[np.lexsort((query.sum(1), query[:, 0]))[:: -(-len(query) // PROBED) or 1]]  # in any order of rows
+    some = query[np.lexsort((query.sum(1), query[:, 0]))[:: -(-len(query) // PROBED) or 1]]  # the same in any order
     refines = len(query) >= FEWEST * len(counts) and limits[1] > 0
     if refines and counts.min() >= MANY_LABELS:
         refines = right_of_left_out(support, labels, head, some, limits) > right_of_left_out(support, labels, head)
@@ -73,7 +73,7 @@ def right_of_left_out(
     support: Features, labels: Labels, head: Head, query: Tensor | None = None, limits: Limits = (0, 0)
 ) -> int:
     """How many support images are classified right when left out, in five folds; with a `query`, after refinement."""
-    right, order = 0, np.lexsort((support.sum(1), support[:, 0]))  # so folds are the same in any order of the rows
+    right, order = 0, np.lexsort((support.sum(1), support[:, 0]))  # folds that are the same in any order
     support, labels = support[order], labels[order]
     for rest, left_out in StratifiedKFold(FOLDS).split(support, labels):
         fold, points, suited = (support[rest], labels[rest]), support[left_out], head

@@ -110,7 +110,8 @@ def _resolved(file: Path, pairs: Mapping[str, str], folder: ImageFolder) -> tupl
     files, classes = ({name: name for name in names} for names in (folder.images["file"], [*folder.classes, NONE]))
     for names in (files, classes):
         names |= {for_spreadsheets(name): name for name in names}
-    found, unknown, folders = {}, [], {name.partition("/")[0] for name in files}
+    found, unknown = {}, []
+    folders = {name.partition("/")[0] for name in files} - {folder.path.resolve().name}
     for image, label in pairs.items():
         if label not in classes:
             raise UserError(f"{file}: {image} has the label '{label}'{nearest(label, [*folder.classes, NONE])}.")
@@ -122,8 +123,7 @@ def _resolved(file: Path, pairs: Mapping[str, str], folder: ImageFolder) -> tupl
 
 
 def _name_in_folder(image: str, files: Mapping[str, str], folders: Set[str]) -> str | None:
-    """The image's name in the folder; folders above it may stand before a name that begins with none of `folders`."""
-    path = unquote(image.partition(LOCAL_FILES)[2]) if LOCAL_FILES in image else image
-    parts = path.split("/")
-    above = 0 if parts[0] in folders else len(parts) - 1
+    """The image's name in the folder; others may stand before it, unless it begins with one of the inner `folders`."""
+    parts = (unquote(image.partition(LOCAL_FILES)[2]) if LOCAL_FILES in image else image).split("/")
+    above = len(parts) - 1 if LOCAL_FILES in image or parts[0] not in folders else 0
     return next((name for k in range(above + 1) if (name := "/".join(parts[k:])) in files), None)

@@ -43,9 +43,9 @@ def open_folder(
     """Finds a folder's images and computes their features by the network `backbone`, or reads them from `features`."""
     source = str(features or backbone or default_network())
     (images, left_out), unreadable = find_images(path), {}
-    classes = {normal(label): label for label in images["label"].dropna()}
+    classes = {name: label for label in images["label"].dropna() for name in (normal(label), label)}
     truth = read_table(path / "truth.csv") if (path / "truth.csv").is_file() else None
-    truth = truth and {file: classes.get(normal(label), label) for file, label in truth.items()}
+    truth = truth and {file: classes.get(label, classes.get(normal(label), label)) for file, label in truth.items()}
     if features is None:
         codes = pd.factorize(images["label"])[0]
         embedded, unreadable = features_of(path, images["file"].tolist(), codes, source, device)

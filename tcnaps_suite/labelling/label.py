@@ -108,7 +108,7 @@ def _summary(folder: ImageFolder, labels: Labels, gone: list[str], abstain: floa
         (True, expected(labels.trust)),
         (foreign, f"{foreign} look like none of the classes: see 'None of these?' in the contact sheet."),
         (doubtful, f"{doubtful} have no label: their probability is below {abstain:g}, or they belong to no class."),
-        (len(strange), f"truth.csv has labels that are no class, which count as wrong: {some(sorted(strange))}."),
+        (len(strange), f"truth.csv has labels that are no class: {some(sorted(strange))}."),
         (folder.truth is not None, folder.truth is not None and accuracy(labels)),
     ]
     first = table[table["label_next"] != ""].sort_values("label_next", key=lambda places: places.astype(int))["file"]

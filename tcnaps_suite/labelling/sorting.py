@@ -66,11 +66,13 @@ def undo(target: Path) -> str:
     if not (target / LOG).is_file():
         raise UserError(f"There is no {target / LOG}: nothing was sorted into {target}, or it was taken back.")
     log, kept = pd.read_csv(target / LOG, dtype=str), []
+    if not any(target.resolve() in Path(to).parents for to in log["to"]):
+        raise UserError(f"{target / LOG} names no image in {target}: give the folder the name back that it had.")
     for row in log.itertuples():
         source, to = Path(row.source), Path(row.to)
         if not os.path.lexists(to) and (row.action == "copied" or source.is_file()):
             continue  # it never came there, or was taken back
-        there = source.is_file() and file_digest(source) == row.digest  # so that nothing is lost with the copy
+        there = source.is_file() and source.resolve() != to.resolve() and file_digest(source) == row.digest
         taken = not there and (row.action == "copied" or os.path.lexists(source))
         if not to.is_file() or file_digest(to) != row.digest or taken:
             kept.append(row.Index)

@@ -137,7 +137,6 @@ def test_links_are_followed_but_no_folder_is_entered_twice(tree, tmp_path):
     write(tmp_path / "elsewhere", "9.jpg")
     for name, target in (
         ("a/circle", root / "test/a"),
-        ("a/again", root / "test/a/linked"),
         ("a/linked", tmp_path / "elsewhere"),
         ("a/5.jpg", tmp_path / "elsewhere/9.jpg"),
         ("a/lost.jpg", tmp_path / "nowhere"),
@@ -145,7 +144,7 @@ def test_links_are_followed_but_no_folder_is_entered_twice(tree, tmp_path):
         ("b", tmp_path / "elsewhere"),
     ):
         (root / "test" / name).symlink_to(target)
-    names = ("5.jpg", "again/9.jpg", "deep/1.jpg", "lost.jpg")
+    names = ("5.jpg", "deep/1.jpg", "linked/9.jpg", "lost.jpg")
     assert listed(root)["test"] == {"a": [f"test/a/{name}" for name in names], "b": ["test/b/9.jpg"]}
 
 

@@ -108,6 +108,8 @@ def test_trainings_that_saw_other_queries_are_not_paired(study, column):
 
 def test_trainings_that_serve_variants():
     assert result_files.needed_trainings(["Simple", "COT", "Transductive"]) == TRAININGS
+    with pytest.raises(ValueError, match="MAML"):
+        result_files.needed_trainings(["MAML"])
 
 
 def test_query_counts_are_read_on_the_datasets_and_episodes_that_all_have(root):

@@ -237,7 +237,7 @@ def exported(name, *annotations):
         | {"updated_at": f"2026-11-26T{changed}Z", "draft_created_at": None, "prediction": {}, "task": 16}
         for choice, changed, skipped in annotations
     ]
-    data = {"image": f"/data/local-files/?d=trees/{quote(name)}", "name": name}
+    data = {"image": f"/data/local-files/?d=elm/trees/{quote(name)}", "name": name}
     task = {"id": 16, "annotations": listed, "drafts": [], "predictions": [1], "data": data, "meta": {}}
     return task | {"updated_at": "2026-11-26T07:31:15.109323Z", "total_annotations": 1}
 

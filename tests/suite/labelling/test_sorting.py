@@ -25,6 +25,12 @@ def test_undo_never_deletes_the_last_copy(planning, tmp_path):
     sort(planning(), tmp_path / "t")
     shutil.rmtree(tmp_path / "f")
     assert "2 have changed since and stay" in undo(tmp_path / "t") and len(list(tmp_path.rglob("*.jpg"))) == 2
+    (tmp_path / "f/unlabelled").mkdir(parents=True)
+    (tmp_path / "f/unlabelled/a.jpg").symlink_to(tmp_path / "t/oak/a.jpg")
+    assert "2 have changed" in undo(tmp_path / "t") and (tmp_path / "f/unlabelled/a.jpg").read_text() == "a"
+    (tmp_path / "t").rename(tmp_path / "renamed")
+    with pytest.raises(UserError, match="the name back"):
+        undo(tmp_path / "renamed")
 
 
 def test_undo_leaves_folders_that_it_did_not_make(planning, tmp_path):
