@@ -206,7 +206,8 @@ def main() -> None:
     settings = {name: SETTINGS[name] for name in options.settings}
     if len({source.dataset for source in sources}) < len(sources):
         parser.error("two datasets have the same name: rename a file or a folder")
-    if not any(list(episodes_of(source, setting, 1, options.queries)) for source in sources for setting in settings.values()):
+    first = (episodes_of(source, setting, 1, options.queries) for source in sources for setting in settings.values())
+    if not any(map(list, first)):
         parser.error("no dataset has enough classes, with enough images of each, for an episode of these settings")
     episodes = drawn(sources, settings, options.episodes, options.queries)
     rows = compare_classifiers(episodes, {name: known[name] for name in chosen}, BASE)
