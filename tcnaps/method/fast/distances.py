@@ -100,7 +100,7 @@ def _along_axes(points: Tensor, means: Tensor, precisions: Tensor) -> Tensor:
 def _by_axes(points, means, diagonals, members, weights, shots) -> tuple[Tensor, Tensor]:
     """From every Q_k as a matrix, of some classes at a time, one thread for each."""
     at_once, solved_at_once = (_at_once(means, IN_CACHE, n) for n in (means.shape[1] ** 2, 8 * points.numel()))
-    columns = points.T.contiguous().split(_at_once(points, 4 * IN_CACHE, points.shape[1]), dim=1)
+    columns = points.T.contiguous().split(_at_once(points, IN_CACHE, points.shape[1]), dim=1)
 
     def lengths(factors: Tensor, means: Tensor, z: Tensor) -> Tensor:
         differences = z - means[:, :, None]
