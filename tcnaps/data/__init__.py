@@ -8,6 +8,7 @@ from importlib.metadata import entry_points
 from tcnaps.config import settings, study as config
 from tcnaps.data.decoding import decode_images
 from tcnaps.data.image_source import SPLITS, DatasetError, ImageSource
+from tcnaps.data.listing import located
 from tcnaps.data.preparing import Preparation, ensure_prepared
 from tcnaps.data.readers.folders import open_folder
 from tcnaps.data.readers.meta_dataset import open_records
@@ -37,7 +38,7 @@ def preparation(
 def open_splits(study: config.Study, name: str, checked: Collection[str] = SPLITS) -> dict[str, ImageSource]:
     """Opens the splits of a study's dataset; see `ensure_prepared`. Those in `checked` have their SHA-256 compared."""
     made = preparation(name, study.datasets[name], study.image_size, study.decoding)
-    return ensure_prepared(made, config.project_root() / study.data_folder, checked).splits
+    return ensure_prepared(made, located(study.data_folder), checked).splits
 
 
 def open_split(study: config.Study, name: str, split: str) -> ImageSource:

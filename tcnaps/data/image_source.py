@@ -24,7 +24,7 @@ class ImageSource:
     class_starts: np.ndarray  # int64 (n_classes + 1,); class k is images[class_starts[k]:class_starts[k + 1]]
     superclasses: tuple[str, ...] | None = None  # one name per class, such as the script of a character
     spans: tuple[np.ndarray, ...] | None = None  # int64, the classes below each inner node of a hierarchy (ImageNet's)
-    digest: str = ""  # SHA-256 of the images' file when it was made
+    digest: str = ""  # of the images' file when it was made, and of their division into classes
 
     def __str__(self) -> str:
         groups = f" in {len(set(self.superclasses)):,} superclasses" if self.superclasses else ""

@@ -143,7 +143,7 @@ def _prepared(index: Mapping, place: Path) -> Prepared:
             class_starts=np.cumsum([0, *entry["class_sizes"]], dtype=np.int64),
             superclasses=None if entry["superclasses"] is None else tuple(entry["superclasses"]),
             spans=None if entry["spans"] is None else tuple(np.array(span, np.int64) for span in entry["spans"]),
-            digest=entry["sha256"],
+            digest=digest_of(entry | {"unreadable": 0}) if "by_class" in index else entry["sha256"],
         )
         for split in SPLITS
         if (entry := index["splits"].get(split))
@@ -164,7 +164,7 @@ def _make(preparation: Preparation, place: Path) -> Prepared:
         if index["stamp"] == stamp:
             finished = {split: index["splits"][split] for split in index["splits"] if _is_whole(place, split, index)}
     index = {"dataset": preparation.dataset, "image_size": preparation.image_size, "recipe": dict(preparation.recipe)}
-    index |= {"stamp": stamp, "notes": list(listing.notes), "splits": finished, "complete": False}
+    index |= {"stamp": stamp, "notes": list(listing.notes), "splits": finished, "complete": False, "by_class": True}
     write_text(place / INDEX, json.dumps(index))
     for file in place.iterdir():
         if file.name not in (LOCK, INDEX, *(f"{split}.npy" for split in finished)):

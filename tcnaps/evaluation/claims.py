@@ -327,7 +327,7 @@ class Evidence:
         rows = self.rows[self.rows["evaluation"] == names[0]]
         recorded = recorded_predictions(rows.iloc[:1]).shape[1] - 1
         rules = {NONE: (0, 0), FREE: (0, recorded), RULE: self.limits, LONGEST: (recorded, recorded)}
-        rules |= {SHORT: (self.limits[0], self.limits[0]), LATE: (0, self.limits[1])}
+        rules |= {SHORT: (min(self.limits),) * 2, LATE: (0, self.limits[1])}
         sides = {name: rules[name] for name in (contrast.plus, contrast.minus)}
         accuracies = rule_accuracies(rows, VARIANTS["Transductive"].training, sides)
         return paired_episodes(*(accuracies[accuracies["variant"] == name] for name in sides))

@@ -152,8 +152,8 @@ def load_query_counts(study: Study, trainings: Sequence[str], replicates: Sequen
 
     The column `evaluation` becomes "<way>-way <shot>-shot". A UserError says that the study has no such evaluations.
     """
-    fixed = {name: evaluation.protocol for name, evaluation in study.evaluations_of(trainings, "fixed").items()}
-    settings = {name: f"{p.way}-way {p.shot}-shot" for name, p in fixed.items() if p.replacement}
+    fixed = {each.protocol: name for name, each in reversed(study.evaluations_of(trainings, "fixed").items())}
+    settings = {name: f"{p.way}-way {p.shot}-shot" for p, name in reversed(fixed.items()) if p.replacement}
     settings = pd.Series(settings, dtype=object)
     settings = settings[settings.duplicated(keep=False)]
     if settings.empty:

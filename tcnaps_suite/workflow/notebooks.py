@@ -38,6 +38,7 @@ class Need(_Section):
     differ_in: str | None = None
     parameter: str | None = None
     most: int | None = None
+    protocol_of: str | None = None  # an earlier need's parameter: with the protocol of its evaluation
 
 
 class Reads(_Section):
@@ -164,7 +165,11 @@ def _parameters_for(study: Study, notebook: Notebook) -> dict[str, object] | Non
     """The parameters that a notebook's needs set; None where one of them is not met."""
     values: dict[str, object] = {}
     for need in notebook.shown:
-        if not (names := _evaluations(study, need)):
+        names = _evaluations(study, need)
+        if need.protocol_of:
+            wanted = study.evaluations[values[need.protocol_of]].protocol
+            names = [name for name in names if study.evaluations[name].protocol == wanted]
+        if not names:
             return None
         if need.parameter:
             values[need.parameter] = names[: need.most] if need.most else names[0]

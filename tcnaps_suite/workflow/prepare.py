@@ -7,9 +7,10 @@ python -m tcnaps_suite.workflow.prepare configs/miniature.yaml --list   say what
 import argparse
 import sys
 
-from tcnaps.config import Study, UserError, load_study, project_root
+from tcnaps.config import Study, UserError, load_study
 from tcnaps.config.storage import write_text
 from tcnaps.data import preparation
+from tcnaps.data.listing import located
 from tcnaps.data.preparing import ensure_prepared, opened
 from tcnaps_suite.workflow.requirements import unmet_needs
 
@@ -33,7 +34,7 @@ def prepare(study: Study, only_list: bool = False) -> int:
     If one dataset fails, the others are still prepared. The datasets' digests go to results/<study>/.ready, a file
     for each. With `only_list` nothing is prepared or written, and the status is 0.
     """
-    status, folder, unmet = 0, project_root() / study.data_folder, []
+    status, folder, unmet = 0, located(study.data_folder), []
     for name, dataset in study.datasets.items():
         try:
             made = preparation(name, dataset, study.image_size, study.decoding)
@@ -43,7 +44,7 @@ def prepare(study: Study, only_list: bool = False) -> int:
                 origin = getattr(dataset, "path", "built in")
                 print(f"{name}: {dataset.source}, {origin}, {state} in {made.place(folder)}")
             splits, notes = prepared or ({}, [])
-            lines = [f"{name} {split}: {source}, sha256 {source.digest[:16]}" for split, source in splits.items()]
+            lines = [f"{name} {split}: {source}, digest {source.digest[:16]}" for split, source in splits.items()]
             for line in [*lines, *(f"{name}: {note}" for note in notes)]:
                 print(line, flush=True)
             unmet += unmet_needs(study, name, splits) if splits else []

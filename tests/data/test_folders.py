@@ -84,6 +84,8 @@ def test_superclasses(tree, tmp_path):
     (tmp_path / "splits.csv").write_text("class,split\nGreek,test\nLatin/b,train\nTifinagh/ya,train\n")
     splits = listing_of(root, superclasses=True, splits="splits.csv").splits
     assert list(splits["train"]) == ["Latin/b", "Tifinagh/ya"] and list(splits["test"]) == ["Greek/alpha", "Greek/beta"]
+    (tmp_path / "files.csv").write_text("file,class,split\ntrain/Greek/beta/0.png,Greek/beta,test\n")
+    assert listing_of(root, superclasses=True, splits="files.csv").superclasses == {"Greek/beta": "Greek"}
 
 
 def test_fractions_keep_superclasses_whole(tree):

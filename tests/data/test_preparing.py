@@ -48,7 +48,11 @@ def test_sources_index_images_by_class(toy, tmp_path):
     splits = ensure_prepared(toy, tmp_path).splits
     check(splits)
     assert list(splits) == ["train", "test"] and splits["train"].superclasses == ("x", "y")
-    assert splits["test"].digest == file_digest(toy.place(tmp_path) / "test.npy")
+    names = Listing(
+        {split: {f"new {label}": k for label, k in own.items()} for split, own in toy.listing().splits.items()}
+    )
+    renamed = ensure_prepared(replace(toy, listing=lambda: names), tmp_path / "renamed").splits["test"]
+    assert (renamed.images == splits["test"].images).all() and renamed.digest != splits["test"].digest
     source = splits["test"]
     assert (source.dataset, source.split, source.n_classes, splits["train"].spans) == ("toy", "test", 3, None)
     np.testing.assert_array_equal(source.class_sizes, [1, 2, 3])

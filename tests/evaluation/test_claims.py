@@ -147,6 +147,11 @@ def test_the_paper_says_what_its_tables_print(table):
     assert table.loc[table["claim"].isin(["C2", "C7", "C5, the ½", "C5, log|Q|"]), "paper"].isna().all()
 
 
+def test_a_minimum_above_the_maximum_acts_as_the_maximum():
+    rows = synthetic_rows(n_steps=1)
+    assert cell(claims_table(rows, (2, 1)), "C6, maximum", "Min 2 Max 4 minus Min 2 Max 2").difference == 0
+
+
 def test_the_mixture_s_head_is_taken_apart(table):
     halves, determinants = (table[table["claim"] == f"C5, {part}"] for part in ("the ½", "log|Q|"))
     assert len(table[table["claim"] == "C5"]) == 5 and len(halves) == len(determinants) == 4

@@ -115,8 +115,12 @@ def test_trainings_that_serve_variants():
 def test_query_counts_are_read_on_the_datasets_and_episodes_that_all_have(root):
     training, fixed = "support_and_query", {"kind": "fixed", "way": 5, "shot": 1}
     evaluations = {
-        f"{n}-queries": {"protocol": fixed | {"queries_per_class": n}, "datasets": names, "episodes": episodes}
-        for n, names, episodes in ((10, ["blobs", "others"], 3), (20, ["blobs"], 2))
+        name: {"protocol": fixed | {"queries_per_class": n}, "datasets": names, "episodes": episodes}
+        for name, n, names, episodes in (
+            ("few", 10, DOMAINS, 3),
+            ("few again", 10, DOMAINS, 3),
+            ("many", 20, ["blobs"], 2),
+        )
     }
     study = small_study(evaluations={name: facts | {"trainings": [training]} for name, facts in evaluations.items()})
     for name, evaluation in study.evaluations.items():

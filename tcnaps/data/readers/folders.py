@@ -48,7 +48,8 @@ def list_folder(path: Path, splits: Path, dataset: Folder) -> Listing:
     """Lists the images in class folders, or those named by the list `splits`, if the dataset has one."""
     lines = read_list(splits) if dataset.splits else []
     if files := [line for line in lines if line[2]]:
-        return listing_of(_listed_images(files, path, splits), splits)
+        above = {label: label.partition("/")[0] for label, *_ in files if dataset.superclasses}
+        return listing_of(_listed_images(files, path, splits), splits, above)
     listed = {label: split for label, split, _ in lines}
     found, notes = scan(path, dataset.superclasses, divided=bool(listed or dataset.fractions))
     groups = {label: label.partition("/")[0] for label, _, _ in found}

@@ -104,8 +104,7 @@ def _by_axes(points, means, diagonals, members, weights, shots) -> tuple[Tensor,
 
     def lengths(factors: Tensor, means: Tensor, z: Tensor) -> Tensor:
         differences = z - means[:, :, None]
-        solved = torch.linalg.solve_triangular(factors, differences, upper=False, out=differences)
-        return solved.square_().sum(1)
+        return torch.linalg.solve_triangular(factors, differences, upper=False, out=differences).square_().sum(1)
 
     def of_some(means: Tensor, diagonals: Tensor, weights: Tensor) -> tuple[Tensor, Tensor]:
         covariances = class_scatters(members, means, weights, shots)

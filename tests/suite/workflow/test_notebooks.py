@@ -84,6 +84,12 @@ def test_notebooks_are_shown_with_the_first_evaluation_of_their_trainings():
     assert {"06-ablations", "10-ways-and-shots", "18-before-and-after"}.isdisjoint(of["mini-imagenet"])
     assert "09-number-of-queries" in of["miniature"] and "09-number-of-queries" not in of["heads"]
     assert [name for name in of if "26-heads" in of[name]] == ["heads", "mini-imagenet-heads"]
+    assert [name for name in of if "21-active-learning" in of[name]] == ["miniature", "mini-imagenet"]
+    study = load_study(ROOT / "configs/miniature.yaml")
+    changed = study.evaluations["5-way-1-shot"].model_copy(update={"before_training": True})
+    other = {name: each for name, each in study.evaluations.items() if not each.before_training} | {"early": changed}
+    pair = shown(study.model_copy(update={"evaluations": other}), ROOT / "notebooks")["18-before-and-after"]
+    assert pair == {"start": "early", "evaluation": "5-way-1-shot"}
 
 
 @pytest.fixture(scope="module")
