@@ -8,7 +8,6 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from tcnaps.config.storage import file_digest
 from tcnaps.data import DatasetError, ImageSource
 from tcnaps.data.listing import Listing
 from tcnaps.data.preparing import Preparation, ensure_prepared
@@ -48,10 +47,8 @@ def test_sources_index_images_by_class(toy, tmp_path):
     splits = ensure_prepared(toy, tmp_path).splits
     check(splits)
     assert list(splits) == ["train", "test"] and splits["train"].superclasses == ("x", "y")
-    names = Listing(
-        {split: {f"new {label}": k for label, k in own.items()} for split, own in toy.listing().splits.items()}
-    )
-    renamed = ensure_prepared(replace(toy, listing=lambda: names), tmp_path / "renamed").splits["test"]
+    names = {split: {f"new {label}": k for label, k in own.items()} for split, own in listing().splits.items()}
+    renamed = ensure_prepared(replace(toy, listing=lambda: Listing(names)), tmp_path / "renamed").splits["test"]
     assert (renamed.images == splits["test"].images).all() and renamed.digest != splits["test"].digest
     source = splits["test"]
     assert (source.dataset, source.split, source.n_classes, splits["train"].spans) == ("toy", "test", 3, None)
