@@ -42,7 +42,7 @@ def test_data_is_prepared_and_its_digests_are_written_and_change_with_the_origin
     assert main([study()]) == 0
     ready = tmp_path / "results" / "tiny" / ".ready" / "blobs"
     before = ready.read_text()
-    assert "sha256" in before and "3 classes, 9 images" in before
+    assert "digest" in before and "3 classes, 9 images" in before
     assert main([study(), "--list"]) == 0
     assert ", prepared in " in capsys.readouterr().out
     (tmp_path / "photographs" / "test" / "class-6" / "new.png").write_bytes(noise(99))
