@@ -21,6 +21,7 @@ from tqdm.auto import tqdm
 
 from tcnaps.config import FixedProtocol, UserError
 from tcnaps.data.image_source import ImageSource
+from tcnaps.data.listing import walk
 from tcnaps.data.readers.folders import subfolders
 from tcnaps.episodes.sampling import Draw, draw_episode, episode_generator
 from tcnaps.evaluation.intervals import other_classes
@@ -83,14 +84,16 @@ def features_from(file: Path) -> ImageSource:
 def features_of_folder(folder: Path, backbone: str) -> ImageSource:
     """The features of a folder of classes under a network. Images that can't be read are left out, and named."""
     classes = subfolders(folder)
-    files = [(k, file) for k, place in enumerate(classes) for file in sorted(place.rglob("*")) if file.is_file()]
+    files = [(k, Path(at, file)) for k, place in enumerate(classes) for at, _, names in walk(place) for file in names]
+    if backbone.startswith("study:"):
+        raise UserError(f"--backbone {backbone}: a study's network is adapted to an episode's images. Name another.")
     if len(classes) < 2:
         raise UserError(f"{folder} needs a folder for each of at least two classes.")
     codes, paths = np.array([k for k, _ in files]), [file for _, file in files]
     features, unreadable = embed(paths, codes, open_network(backbone))
     for number, reason in unreadable.items():
         print(f"{paths[number]} is left out: {reason}", file=sys.stderr)
-    readable = np.isfinite(features).all(1)
+    readable = ~np.isin(np.arange(len(paths)), [*unreadable])
     sizes = np.bincount(codes[readable], minlength=len(classes))
     names = tuple(place.name for place in classes)
     return ImageSource(folder.name, "test", features[readable], names, np.cumsum([0, *sizes]))
@@ -186,7 +189,7 @@ def draw(table: pd.DataFrame, path: Path) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("files", type=Path, nargs="+", help="an .npz or a folder for each dataset")
-    parser.add_argument("--backbone", help=f"of folders: {KINDS}; default: {default_network()}")
+    parser.add_argument("--backbone", help=f"of folders: {KINDS}, but no study; default: {default_network()}")
     parser.add_argument("--out", type=Path, required=True, help="the folder for the tables and the figure")
     parser.add_argument("--episodes", type=int, default=60, help="of each setting and dataset")
     parser.add_argument("--queries", type=int, default=QUERIES, help=f"images of an episode; default: {QUERIES}")
@@ -204,8 +207,8 @@ def main() -> None:
     except UserError as error:
         parser.error(str(error))
     settings = {name: SETTINGS[name] for name in options.settings}
-    if len({source.dataset for source in sources}) < len(sources):
-        parser.error("two datasets have the same name: rename a file or a folder")
+    if len({source.dataset for source in sources} - {"all"}) < len(sources):
+        parser.error("two datasets have the same name, or one is called 'all': rename a file or a folder")
     first = (episodes_of(source, setting, 1, options.queries) for source in sources for setting in settings.values())
     if not any(map(list, first)):
         parser.error("no dataset has enough classes, with enough images of each, for an episode of these settings")

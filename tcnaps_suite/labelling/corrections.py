@@ -11,7 +11,7 @@ from filelock import FileLock
 from tcnaps.config import UserError
 from tcnaps.config.errors import nearest
 from tcnaps.config.storage import naming, write_text
-from tcnaps.data.listing import some
+from tcnaps.data.listing import normal, some
 from tcnaps_suite.labelling.classify import Labels
 from tcnaps_suite.labelling.folder import NONE, ImageFolder, read_table
 
@@ -26,13 +26,13 @@ def load_corrections(folder: ImageFolder) -> tuple[dict[str, str], list[str]]:
     return _resolved(place, read_table(place), folder) if place.exists() else ({}, [])
 
 
-def read_corrections(file: Path, folder: ImageFolder) -> dict[str, str]:
-    """Corrections from a table as corrections.csv, or from annotations in Label Studio's JSON (*.json)."""
+def read_corrections(file: Path, folder: ImageFolder) -> tuple[dict[str, str], list[str]]:
+    """As `load_corrections`, from a table as corrections.csv or from annotations in Label Studio's JSON (*.json)."""
     pairs = _read_label_studio(file) if file.suffix.lower() == ".json" else read_table(file)
-    found, unknown = _resolved(file, pairs, folder)
-    if unknown:
-        raise UserError(f"{file}: {folder.path} has no {some(unknown)}. Names must be relative to the folder.")
-    return found
+    found, gone = _resolved(file, pairs, folder)
+    if gone and not found:
+        raise UserError(f"{file}: {folder.path} has no {some(gone)}. Names must be relative to the folder.")
+    return found, gone
 
 
 def save_corrections(folder: ImageFolder, changes: Mapping[str, str | None]) -> None:
@@ -109,16 +109,16 @@ def _resolved(file: Path, pairs: Mapping[str, str], folder: ImageFolder) -> tupl
     """The pairs by the folder's own names of images and classes, and the images that it lacks."""
     files, classes = ({name: name for name in names} for names in (folder.images["file"], [*folder.classes, NONE]))
     for names in (files, classes):
-        names |= {for_spreadsheets(name): name for name in names}
+        names |= {form(name): name for name in names for form in (normal, for_spreadsheets)} | names
     found, unknown = {}, []
     folders = {name.partition("/")[0] for name in files} - {folder.path.resolve().name}
     for image, label in pairs.items():
-        if label not in classes:
-            raise UserError(f"{file}: {image} has the label '{label}'{nearest(label, [*folder.classes, NONE])}.")
+        if (known := classes.get(label, classes.get(normal(label)))) is None:
+            raise UserError(f"{file}: {image} has the label '{label}'{nearest(label, [*folder.classes, NONE])}")
         if (name := _name_in_folder(image, files, folders)) is None:
             unknown.append(image)
         else:
-            found[files[name]] = classes[label]
+            found[name] = known
     return found, unknown
 
 
@@ -126,4 +126,5 @@ def _name_in_folder(image: str, files: Mapping[str, str], folders: Set[str]) -> 
     """The image's name in the folder; others may stand before it, unless it begins with one of the inner `folders`."""
     parts = (unquote(image.partition(LOCAL_FILES)[2]) if LOCAL_FILES in image else image).split("/")
     above = len(parts) - 1 if LOCAL_FILES in image or parts[0] not in folders else 0
-    return next((name for k in range(above + 1) if (name := "/".join(parts[k:])) in files), None)
+    names = ("/".join(parts[k:]) for k in range(above + 1))
+    return next((file for name in names if (file := files.get(name, files.get(normal(name))))), None)

@@ -15,6 +15,7 @@ from tcnaps_suite.labelling.embedding import features_of
 
 UNLABELLED = ("unlabelled", "unlabeled")  # names of the folder of images without a label, in any case of letters
 NONE = "none of these"  # in place of a label: the image belongs to no class
+PILES = ("none of these?", "no label", "label these next")  # of the page, beside those of the classes
 NO_IMAGE = "its name does not end as an image's, such as .jpg: rename it if it is one"
 NO_HEIC = "HEIC needs one more package: pip install tcnaps[images]"
 LARGEST = 1e15  # of given features: squares stay finite
@@ -30,7 +31,7 @@ class ImageFolder:
     images: pd.DataFrame  # file, relative to the folder, and label, None for images without one; index 0, …, n − 1
     features: np.ndarray  # (n, d)
     left_out: pd.DataFrame  # file and reason of the files that can't be used
-    truth: dict[str, str] | None  # the true label of some images; None without a truth.csv
+    truth: dict[str, str] | None  # the true label of some images, by their `normal` names; None without a truth.csv
 
     @property
     def classes(self) -> list[str]:
@@ -45,7 +46,8 @@ def open_folder(
     (images, left_out), unreadable = find_images(path), {}
     classes = {name: label for label in images["label"].dropna() for name in (normal(label), label)}
     truth = read_table(path / "truth.csv") if (path / "truth.csv").is_file() else None
-    truth = truth and {file: classes.get(label, classes.get(normal(label), label)) for file, label in truth.items()}
+    known = {normal(file): label for file, label in (truth or {}).items() if label.strip()}
+    truth = truth and {file: classes.get(label, classes.get(normal(label), label)) for file, label in known.items()}
     if features is None:
         codes = pd.factorize(images["label"])[0]
         embedded, unreadable = features_of(path, images["file"].tolist(), codes, source, device)
@@ -78,8 +80,8 @@ def find_images(folder: Path) -> tuple[pd.DataFrame, pd.DataFrame]:
         raise UserError(f"{folder} needs a folder unlabelled/ with the images to be labelled.")
     if images["label"].nunique() < 2:
         raise UserError(f"{folder} needs a folder for each of at least two classes, with a few images of it.")
-    if (images["label"] == NONE).any():
-        raise UserError(f"{folder / NONE}: a class can't have this name. Rename the folder.")
+    if taken := sorted({NONE, *PILES} & set(images["label"])):
+        raise UserError(f"{folder / taken[0]}: a class can't have this name. Rename the folder.")
     return images, pd.DataFrame(left_out, columns=["file", "reason"], dtype=object)
 
 

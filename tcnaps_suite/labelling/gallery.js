@@ -55,7 +55,7 @@ function render({ model, el }) {
     const steps = { ArrowLeft: -1, ArrowRight: 1, ArrowUp: -columns, ArrowDown: columns };
     const number = selected(), key = event.key.toLowerCase();
     if (event.key in steps) select(number + steps[event.key]);
-    else if (model.get("shortcuts").includes(key)) {
+    else if (model.get("shortcuts").includes(key) && !event.repeat) {
       model.send({ key, file: model.get("selected") });
       if (key !== "u") select(number + 1);
     } else return;

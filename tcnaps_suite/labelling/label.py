@@ -57,9 +57,11 @@ def label_folder(
     """Labels the folder's images and returns a summary. The arguments are the command's options."""
     if not 0 <= abstain <= 1:
         raise UserError(f"--abstain {abstain:g}: a probability is between 0 and 1.")
+    if move and sort_into is None:
+        raise UserError("--move needs --sort-into DIR, the folder to move the images into.")
     images = open_folder(folder, backbone, features, device)
     known, gone = by_hand.load_corrections(images)
-    added = {} if corrections is None else by_hand.read_corrections(corrections, images)
+    added, absent = ({}, []) if corrections is None else by_hand.read_corrections(corrections, images)
     labels = label_images(images, known | added, abstain, class_prior)
     table, plan = labels.table, None if sort_into is None else planned(folder, labels.table, sort_into, move)
     if dry_run:
@@ -78,8 +80,8 @@ def label_folder(
     write_text(folder / "contact-sheet.html", sheet)
     (folder / "unreadable.csv").unlink(missing_ok=True)  # an earlier call's
     if len(images.left_out):
-        write_text(folder / "unreadable.csv", images.left_out.to_csv(index=False))
-    lines = _summary(images, labels, gone, abstain)
+        write_text(folder / "unreadable.csv", images.left_out.map(by_hand.for_spreadsheets).to_csv(index=False))
+    lines = _summary(images, labels, [*dict.fromkeys(gone + absent)], abstain)
     lines.append(f"See {folder / 'labels.csv'} and {folder / 'contact-sheet.html'}.")
     if plan is not None:
         lines.append(f"{'Moved' if move else 'Copied'} {len(plan)} images into {sort_into}; --undo takes it back.")
@@ -104,7 +106,7 @@ def _summary(folder: ImageFolder, labels: Labels, gone: list[str], abstain: floa
     remarks = [
         (len(left_out), f"{len(left_out)} files can't be used; unreadable.csv says why: {some(left_out)}."),
         (corrected, f"{corrected} of them are labelled by {by_hand.CORRECTIONS}, and were further examples."),
-        (len(gone), f"{by_hand.CORRECTIONS} names images that are not there any more: {some(gone)}."),
+        (len(gone), f"The corrections name images that are not there, or can't be read: {some(gone)}."),
         (True, expected(labels.trust)),
         (foreign, f"{foreign} look like none of the classes: see 'None of these?' in the contact sheet."),
         (doubtful, f"{doubtful} have no label: their probability is below {abstain:g}, or they belong to no class."),
@@ -141,13 +143,15 @@ def _parser() -> argparse.ArgumentParser:
     add("command", choices=["label"])
     add("folder", type=Path, help="subfolders are classes; unlabelled/ holds the images to be labelled")
     networks = f"{KINDS}; default: {DOWNLOADED} if its weights are on this machine, else {PACKAGED}"
-    add("--backbone", metavar="NAME", help=networks)
-    add("--features", type=Path, metavar="FILE", help="an .npz with files and features, in place of a backbone")
+    either = parser.add_mutually_exclusive_group().add_argument
+    either("--backbone", metavar="NAME", help=networks)
+    either("--features", type=Path, metavar="FILE", help="an .npz with files and features, in place of a backbone")
     add("--abstain", type=float, default=0, metavar="P", help="leave the label empty where the probability is below P")
     add("--sort-into", type=Path, metavar="DIR", help="copy the images into DIR/<label>/; DIR must lie outside FOLDER")
     add("--move", action="store_true", help="with --sort-into: move instead of copying")
-    add("--undo", type=Path, metavar="DIR", help="take back what --sort-into DIR did, and do nothing else")
-    add("--dry-run", action="store_true", help="write no labels, say what would be done")
+    either = parser.add_mutually_exclusive_group().add_argument
+    either("--undo", type=Path, metavar="DIR", help="take back what --sort-into DIR did, and do nothing else")
+    either("--dry-run", action="store_true", help="write no labels, say what would be done")
     add("--class-prior", metavar="P", help="auto (default), equal, estimated, or a share for every class: oak=3,elm=1")
     add("--corrections", type=Path, metavar="FILE", help="a table (file, label) or Label Studio's annotations (JSON)")
     add("--label-studio", type=Path, metavar="FILE", help="write all images with their labels as Label Studio's JSON")

@@ -14,7 +14,7 @@ from tcnaps.config.storage import write_text
 from tcnaps_suite.labelling import corrections
 from tcnaps_suite.labelling.classify import Labels, accuracy, expected, label_images
 from tcnaps_suite.labelling.contact_sheet import thumbnail
-from tcnaps_suite.labelling.folder import NONE, ImageFolder
+from tcnaps_suite.labelling.folder import NONE, PILES, ImageFolder
 from tcnaps_suite.labelling.label import write_labels
 from tcnaps_suite.widgets import widget_base as ui
 from tcnaps_suite.widgets.episode_table import counted
@@ -22,7 +22,7 @@ from tcnaps_suite.widgets.episode_table import counted
 SHOWN = 48  # pictures on one page
 ORDERS = ("least certain first", "most certain first")
 UNDO, NONE_KEY = "u", "n"
-FOREIGN, EMPTY, NEXT = "none of these?", "no label", "label these next"  # piles beside those of the classes
+FOREIGN, EMPTY, NEXT = PILES
 TASKS = "label-studio.json"
 picture = lru_cache(4096)(thumbnail)
 
@@ -173,7 +173,7 @@ class LabelPage(ui.StudyWidget):
         with self.guarded():
             if message["key"] == UNDO:
                 self._undo()
-            elif message["file"] in self._files:  # else it was on a page that has been turned meanwhile
+            elif message["file"] in set(self.folder.images["file"]):  # though its page may have been turned meanwhile
                 self._correct({message["file"]: self._keys.get(message["key"], NONE)})
 
     def _choose(self, label: str) -> None:
@@ -219,6 +219,7 @@ class LabelPage(ui.StudyWidget):
             with tempfile.TemporaryDirectory() as temporary:
                 file = Path(temporary, Path(upload["name"]).name)
                 file.write_bytes(upload["content"])
-                found = corrections.read_corrections(file, self.folder)
+                found, gone = corrections.read_corrections(file, self.folder)
             self._correct(found)
-            self._saved.value = f"Read {counted(len(found), 'correction')}."
+            absent = f" {counted(len(gone), 'image')} of {upload['name']} are not in the folder." if gone else ""
+            self._saved.value = html.escape(f"Read {counted(len(found), 'correction')}.{absent}")

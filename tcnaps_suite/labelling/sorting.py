@@ -20,6 +20,7 @@ def planned(folder: Path, labels: pd.DataFrame, target: Path, move: bool = False
     inside, outside = folder.resolve(), target.resolve()
     if inside in (outside, *outside.parents):
         raise UserError(f"--sort-into {target} lies in {folder}: its images would become examples. Choose another.")
+    _read_log(target)
     chosen = labels[labels["label"] != ""]
     sources = [inside / file for file in chosen["file"]]
     places = [outside / label / file.partition("/")[2] for file, label in zip(chosen["file"], chosen["label"])]
@@ -47,8 +48,7 @@ def sort(plan: pd.DataFrame, target: Path, move: bool = False) -> None:
         shutil.rmtree(made, ignore_errors=True)
         raise UserError(f"The images can't be copied to {target} ({error}). Nothing was sorted.") from error
     log = plan.assign(action="moved" if move else "copied", digest=[file_digest(Path(file)) for file in plan["source"]])
-    if (target / LOG).exists():
-        log = pd.concat([pd.read_csv(target / LOG, dtype=str), log])
+    log = pd.concat([_read_log(target), log])
     write_text(target / LOG, log.to_csv(index=False))  # before anything is in its place, so that --undo knows all
     try:
         for number, (source, to) in enumerate(zip(plan["source"], plan["to"])):
@@ -65,8 +65,8 @@ def undo(target: Path) -> str:
     """Takes back what `sort` did, by its log: deletes copies of images that are still there, and moves others back."""
     if not (target / LOG).is_file():
         raise UserError(f"There is no {target / LOG}: nothing was sorted into {target}, or it was taken back.")
-    log, kept = pd.read_csv(target / LOG, dtype=str), []
-    if not any(target.resolve() in Path(to).parents for to in log["to"]):
+    log, kept = _read_log(target), []
+    if len(log) and not any(target.resolve() in Path(to).parents for to in log["to"]):
         raise UserError(f"{target / LOG} names no image in {target}: give the folder the name back that it had.")
     for row in log.itertuples():
         source, to = Path(row.source), Path(row.to)
@@ -88,6 +88,16 @@ def undo(target: Path) -> str:
     shutil.rmtree(target / ".partial", ignore_errors=True)  # copies that a killed run left
     if kept:
         write_text(target / LOG, log.loc[kept].to_csv(index=False))
-        return f"Took back {len(log) - len(kept)} images; {len(kept)} have changed since and stay, see {target / LOG}."
+        stay = f"{len(kept)} have changed, or lost their originals, and stay: see {target / LOG}."
+        return f"Took back {len(log) - len(kept)} images; {stay}"
     (target / LOG).unlink()
     return f"Took back {len(log)} images."
+
+
+def _read_log(target: Path) -> pd.DataFrame:
+    """The target's log, without rows where there is none; a UserError where the file is something else."""
+    columns, file = ["source", "to", "action", "digest"], target / LOG
+    try:
+        return pd.read_csv(file, dtype=str)[columns] if file.exists() else pd.DataFrame(columns=columns, dtype=str)
+    except (OSError, ValueError, KeyError) as error:
+        raise UserError(f"{file} is no list of sorted images: move it away, or name another folder.") from error

@@ -99,6 +99,8 @@ def test_true_labels_may_be_spelt_otherwise_and_other_classes_are_named(folder, 
     assert "Accuracy 66.7%" in said and "labels that are no class: 'Beech'." in said
     (folder / "truth.csv").write_text("file,label\nunlabelled/box 0/0-2.png,ash,a note\n")
     assert label(folder, "--features", features()) == 1 and "more fields" in capsys.readouterr().err
+    (folder / "truth.csv").write_text(truth.replace(",ash", ","))
+    assert label(folder, "--features", features()) == 0 and "on the 16 labelled images" in capsys.readouterr().out
 
 
 def test_doubtful_images_get_no_label_and_stay_where_they_are(folder, features, tmp_path, capsys):
@@ -163,6 +165,8 @@ def test_what_was_sorted_can_be_taken_back(folder, features, tmp_path, capsys, o
     edited = next(target.rglob("*.png"))
     content = edited.read_bytes()
     edited.write_bytes(b"edited")
+    with pytest.raises(SystemExit):
+        label(folder, "--undo", target, "--dry-run")
     assert label(folder, "--undo", target) == 0
     assert "Took back 23 images; 1 have changed" in capsys.readouterr().out and edited.read_bytes() == b"edited"
     edited.write_bytes(content)
@@ -201,11 +205,12 @@ def test_a_full_disk_sorts_nothing(folder, features, tmp_path, capsys, monkeypat
 def test_names_are_safe_in_a_spreadsheet_and_classes_have_a_prior(folder, features, capsys):
     (folder / "ash").rename(folder / "=HYPERLINK(1)")
     (folder / "unlabelled").rename(folder / "Unlabelled")
+    (folder / "cedar & oak").rename(folder / "cedar, oak")
     npz = features()
     assert label(folder, "--features", npz, "--class-prior", "estimated") == 0
     assert "'=HYPERLINK(1)" in set(pd.read_csv(folder / "labels.csv")["label"])
-    assert label(folder, "--features", npz, "--class-prior", "=HYPERLINK(1)=2,beech=1,cedar & oak=1") == 0
-    for wrong in ("beech=1", "beech=1,ash=2,elm=1", "a=b,c=d,e=f", "nobody", "=HYPERLINK(1)=0,beech=1,cedar & oak=1"):
+    assert label(folder, "--features", npz, "--class-prior", "=HYPERLINK(1)=2,cedar, oak=.5,beech=1.") == 0
+    for wrong in ("beech=1", "beech=1,ash=2,elm=1", "a=b,c=d,e=f", "nobody", "=HYPERLINK(1)=0,beech=1,cedar, oak=1"):
         assert label(folder, "--features", npz, "--class-prior", wrong) == 1
         assert "beech=SHARE" in capsys.readouterr().err
 
@@ -371,8 +376,9 @@ def test_missing_weights_are_named(monkeypatch):
         (lambda folder: (folder / "truth.csv").write_text("image,label\n"), [], "truth.csv"),
         (shutil.rmtree, [], "trees"),
         (lambda folder: None, ["--abstain", "60"], "--abstain"),
+        (lambda folder: None, ["--move"], "--sort-into"),
         (lambda folder: None, ["--features", "none.npz"], "none.npz must be an .npz"),
-        (lambda folder: (folder / "ash").rename(folder / "none of these"), [], "Rename the folder"),
+        (lambda folder: (folder / "ash").rename(folder / "no label"), [], "Rename the folder"),
     ],
 )
 def test_each_error_names_the_folder_file_or_option(folder, features, capsys, change, options, named):

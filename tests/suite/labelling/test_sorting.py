@@ -24,7 +24,7 @@ def planning(tmp_path):
 def test_undo_never_deletes_the_last_copy(planning, tmp_path):
     sort(planning(), tmp_path / "t")
     shutil.rmtree(tmp_path / "f")
-    assert "2 have changed since and stay" in undo(tmp_path / "t") and len(list(tmp_path.rglob("*.jpg"))) == 2
+    assert "2 have changed, or lost" in undo(tmp_path / "t") and len(list(tmp_path.rglob("*.jpg"))) == 2
     (tmp_path / "f/unlabelled").mkdir(parents=True)
     (tmp_path / "f/unlabelled/a.jpg").symlink_to(tmp_path / "t/oak/a.jpg")
     assert "2 have changed" in undo(tmp_path / "t") and (tmp_path / "f/unlabelled/a.jpg").read_text() == "a"
@@ -55,6 +55,21 @@ def test_a_sort_that_fails_midway_is_taken_back(planning, tmp_path, monkeypatch,
         sort(plan, tmp_path / "t", move)
     assert "Took back 2" in undo(tmp_path / "t") and not list((tmp_path / "t").rglob("*"))
     assert len(list((tmp_path / "f").rglob("*.jpg"))) == 2
+
+
+@pytest.mark.parametrize("content", ["", "file,label\na.jpg,oak\n"])
+def test_a_table_of_the_same_name_is_left_alone(planning, tmp_path, content):
+    (tmp_path / "t").mkdir()
+    (tmp_path / "t/sorted.csv").write_text(content)
+    for call in (planning, lambda: undo(tmp_path / "t")):
+        with pytest.raises(UserError, match="no list of sorted images"):
+            call()
+    assert (tmp_path / "t/sorted.csv").read_text() == content
+
+
+def test_undo_of_no_image(planning, tmp_path):
+    sort(planning().iloc[:0], tmp_path / "t")
+    assert "Took back 0" in undo(tmp_path / "t")
 
 
 def test_names_that_some_disks_take_for_one_are_refused(tmp_path):
