@@ -19,6 +19,8 @@ import sys
 from itertools import product
 from pathlib import Path
 
+from snakemake.jobs import Job
+
 from tcnaps.config import load_study
 from tcnaps.config.dependencies import dependencies
 from tcnaps_suite.workflow.jobs import checkpoint, evaluated, images, inputs, key, made, written
@@ -42,6 +44,18 @@ DEVICE = " ".join(f"--if-parameter {name} {config.get(name, default)}"
 GPUS = {"gpu": PROCESSES} if config.get("device", "cpu") != "cpu" else {}
 TRAINS = {"mem_mb": 12_000 * PROCESSES, "runtime": 1440, **GPUS}
 DRAWS = {"mem_mb": 16_000, "runtime": 480}
+
+
+async def unless_failed(job, error=False, postprocess=Job.postprocess, **options):
+    """A failed job is left as a killed one: it runs again, and what it has written stays, such as trained weights.
+
+    Snakemake 9 would put back the files from before it, and take them for up to date, or delete what there is.
+    """
+    if not error:
+        await postprocess(job, **options)
+
+
+Job.postprocess = unless_failed
 
 
 def given(**values):

@@ -10,13 +10,15 @@ from tcnaps.config.errors import UserError
 from tcnaps.config.storage import digest_of
 
 HOME = Path(__file__).parents[2]
+COPIES = ".ipynb_checkpoints"  # where JupyterLab keeps a copy of every file that it opens
 
 
 def code_digest(*places: str) -> str:
     """A digest of modules and folders (paths from the project's root), without their comments and docstrings."""
     paths = [HOME / place for place in places]
     files = {file for path in paths for file in (path.rglob("*.py") if path.is_dir() else [path])}
-    return digest_of([[file.relative_to(HOME).as_posix(), module_code(file)] for file in sorted(files)])[:16]
+    files = sorted(file for file in files if file.parent.name != COPIES)
+    return digest_of([[file.relative_to(HOME).as_posix(), module_code(file)] for file in files])[:16]
 
 
 @cache

@@ -38,13 +38,15 @@ def backbone_file(study: Study) -> Path:
 
 
 def save(path: Path, weights: dict[str, Tensor], settings: dict) -> None:
-    """Writes weights and settings to one file, whole or not at all; a CheckpointError if no network can use them."""
+    """Writes a training's weights and settings, then removes its state. Unusable weights raise a CheckpointError."""
     weights = {name: value.detach().cpu().contiguous() for name, value in weights.items()}
     if problems := unusable(weights):
         raise CheckpointError(f"{path} was not written: {'; '.join(problems[:5])}. Lower the training's learning_rate.")
     header = json.dumps(settings | {"sha256": _digest(settings, weights)})
     with replacing(path) as temporary:
         temporary.write_bytes(to_bytes(weights, {"tcnaps": header}))
+    for file in (path.with_suffix(STATE), partial_file(path.with_suffix(STATE))):
+        file.unlink(missing_ok=True)
 
 
 def load(path: Path, remedy: str) -> tuple[dict[str, Tensor], dict]:
@@ -80,16 +82,12 @@ def unusable(weights: dict[str, Tensor]) -> list[str]:
 
 
 def finished_log(path: Path, key: str) -> list[dict] | None:
-    """The log of the training with this key, if it wrote the checkpoint. Its state, needed no more, is removed."""
+    """The log of the training with this key, if it wrote the checkpoint."""
     try:
         settings = load(path, "")[1]
     except CheckpointError:
         return None
-    if settings.get("key") != key:
-        return None
-    for file in (path.with_suffix(STATE), partial_file(path.with_suffix(STATE))):
-        file.unlink(missing_ok=True)
-    return settings["log"]
+    return settings["log"] if settings.get("key") == key else None
 
 
 def load_model(study: Study, training: str, device: torch.device | str = "cpu") -> TransductiveCNAPS:

@@ -80,7 +80,7 @@ def run_steps(
     progress, name = state.progress, state.checkpoint.stem
     saved = progress.setdefault("steps", 0)  # the step after which the state was last saved
     bar = tqdm(total=n_steps, initial=saved, desc=f"{section} {name}", unit="step", disable=rank() > 0)
-    with bar, curves(state.checkpoint, saved + 1) as events:
+    with bar, nullcontext() if rank() > 0 else curves(state.checkpoint, saved + 1) as events:
         saved_at, cost = time.monotonic(), 0.0  # seconds of the last save
         for row in steps(saved):
             progress["steps"] += 1
@@ -101,15 +101,10 @@ def run_steps(
 
 
 def curves(checkpoint: Path, first: int) -> AbstractContextManager:
-    """A TensorBoard writer for the steps from `first` on. It replaces what an earlier attempt wrote for these steps.
-
-    Only the first process writes. All others get None, and so does every process without the package tensorboard.
-    """
+    """A TensorBoard writer for steps from `first` on, in place of earlier attempts'; None without tensorboard."""
     try:
         from torch.utils.tensorboard import SummaryWriter
     except ImportError:
-        return nullcontext()
-    if rank() > 0:
         return nullcontext()
     return SummaryWriter(str(checkpoint.parents[1] / "watch" / checkpoint.stem), purge_step=first, flush_secs=10)
 

@@ -14,7 +14,7 @@ from tcnaps.config import Study, UserError, load_study, project_root
 from tcnaps.config.storage import replacing
 from tcnaps.config.study import study_file
 from tcnaps.training.archives import STUDY_FILE
-from tcnaps.training.checkpoints import backbone_file, checkpoint_folder
+from tcnaps.training.checkpoints import backbone_file, checkpoint_folder, load_model
 from tcnaps_suite.workflow.pages import render
 from tcnaps_suite.workflow.reference import provenance, run_files
 from tcnaps_suite.workflow.report import write_report
@@ -26,10 +26,12 @@ def write_archive(path: str) -> Path:
     """Writes results/<study>/archive.zip; a UserError if the study has not been trained."""
     study = load_study(path)
     weights = [checkpoint_folder(study) / f"{training}.safetensors" for training in TRAININGS]
-    weights = [file for file in (backbone_file(study), *weights) if file.is_file()]
+    weights = [backbone_file(study), *(file for file in weights if file.is_file())]
     tables, figures = run_files(study)
     if len(weights) < 2 or not tables:
         raise UserError(f"Study '{study.name}' has no finished run: `make figures STUDY={path}` makes it.")
+    for file in weights[1:]:
+        load_model(study, file.stem)  # a CheckpointError where it was trained on another backbone
     root, settings = project_root(), study_file(path)
     files = [*weights, *tables, *figures, write_report(path), root / "LICENSE", root / "CITATION.cff"]
     contents = {file.relative_to(root).as_posix(): file.read_bytes() for file in files if file.is_file()}

@@ -2,13 +2,13 @@
 
 from collections.abc import Iterable, Mapping, Sequence
 
-from tcnaps.config import Study, project_root
+from tcnaps.config import Study, load_study, project_root
 from tcnaps.config.dependencies import TRAINING_CODE
 from tcnaps.config.fingerprint import code_digest
 from tcnaps.config.storage import digest_of
 from tcnaps_suite.workflow.notebooks import Notebook, notebook_code
 
-FIGURES_CODE = (*TRAINING_CODE, "tcnaps/evaluation", "tcnaps/figures")
+FIGURES_CODE = (*TRAINING_CODE, "tcnaps/data/decoding.py", "tcnaps/estimator", "tcnaps/evaluation", "tcnaps/figures")
 
 
 def written(notebook: Notebook, study: Study, training: str = "") -> list[str]:
@@ -35,14 +35,20 @@ def evaluated(study: Study) -> list[str]:
 
 
 def inputs(notebook: Notebook, study: Study) -> list[str]:
-    """The checkpoints of the first replicate and the rows of all replicates that a notebook reads."""
+    """The checkpoints of the first replicate and the rows of all replicates that a notebook reads.
+
+    One that reads all rows also reads those of the study `claims.more_classes`, as far as they exist.
+    """
     checkpoints, trainings = notebook.reads.checkpoints, notebook.reads.rows
     networks = [name for name in study.trainings if checkpoints == "all" or name in checkpoints]
     replicates = [study.of_replicate(number) for number in range(len(study.seeds))]
     of_rows = [training for training in evaluated(study) if trainings == "all" or training in trainings]
+    other = load_study(study.claims.more_classes) if trainings == "all" and study.claims.more_classes else None
+    others = [made(other, f"rows/{training}.json") for training in evaluated(other)] if other else []
     return [
         *(checkpoint(study, name) for name in (["backbone", *networks] if checkpoints else [])),
         *(made(replicate, f"rows/{training}.json") for training in of_rows for replicate in replicates),
+        *(file for file in others if (project_root() / file).is_file()),
     ]
 
 

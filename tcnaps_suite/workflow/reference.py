@@ -15,7 +15,7 @@ import numpy as np
 import pandas as pd
 
 from tcnaps.config import Study, UserError, project_root
-from tcnaps.config.fingerprint import code_version
+from tcnaps.config.fingerprint import COPIES, code_version
 from tcnaps.config.storage import file_digest, write_text
 
 # The compared tables, each with the columns that identify a row. All have the columns `difference` and `interval`.
@@ -85,8 +85,8 @@ def keep(study: Study) -> str:
 def run_files(study: Study) -> tuple[list[Path], list[Path]]:
     results, figures = study.results_folder, study.figures_folder
     tables = [file for pattern in PATTERNS for file in results.glob(pattern)]
-    tables = [file for file in tables if not WITHOUT & set(file.relative_to(results).parts)]
-    return tables, list(figures.rglob("*.png"))
+    tables = [file for file in tables if not {*WITHOUT, COPIES} & set(file.relative_to(results).parts)]
+    return tables, [file for file in figures.rglob("*.png") if COPIES not in file.parts]
 
 
 def provenance(study: Study) -> dict[str, object]:
@@ -103,7 +103,8 @@ def provenance(study: Study) -> dict[str, object]:
 def write_checksums() -> None:
     root = project_root()
     files = sorted(file for folder in CHECKED for file in (root / folder).rglob("*") if file.is_file())
-    lines = [f"{file_digest(file)}  {file.relative_to(root).as_posix()}\n" for file in files if file.suffix]
+    files = [file for file in files if file.suffix and COPIES not in file.parts]
+    lines = [f"{file_digest(file)}  {file.relative_to(root).as_posix()}\n" for file in files]
     write_text(root / CHECKSUMS, "".join(lines))
 
 

@@ -38,6 +38,8 @@ def run_study(given: Namespace) -> int:
         raise UserError(f"There is no Snakefile in {root} or above it: run this in the project's folder.")
     study, file = load_study(given.study), study_file(given.study).resolve()
     os.chdir(root)
+    if study.results_folder == root / "results/demonstration":
+        raise UserError(f"{file} is the demonstration's, whose results are in git: copy it, with another name.")
     notebooks()  # wrong declarations are errors before anything runs
     name = str(file.relative_to(root) if file.is_relative_to(root) else file)
     cores, options = given.cores, [*given.targets, *OPTIONS]
@@ -67,8 +69,8 @@ def run_study(given: Namespace) -> int:
 def _make(study: Study, options: Sequence[str]) -> int:
     """Prepares the study's data and makes what is stale, while no other process does. Returns the exit status."""
     results = Path("results", study.name)
-    results.mkdir(parents=True, exist_ok=True)
     try:
+        results.mkdir(parents=True, exist_ok=True)
         lock = FileLock(results / ".lock").acquire(timeout=LOCK_PATIENCE)
     except Timeout:
         raise UserError(f"Study '{study.name}' is already being run by another process. Wait for it to end.") from None
@@ -81,7 +83,7 @@ def _make(study: Study, options: Sequence[str]) -> int:
         for manifest, problem in incomplete_evaluations(study).items():
             print(problem, file=sys.stderr)
             manifest.unlink()  # so that Snakemake evaluates again, which keeps the files that are whole
-        _without_future(results, Path("figures", study.name))
+        _without_future(results, Path("figures", study.name), Path("results/published"))
         status = run_snakemake(options)
     if status:
         print("\nNot everything could be made; the errors stand above. Running again continues from here.", flush=True)
@@ -93,13 +95,13 @@ def _make(study: Study, options: Sequence[str]) -> int:
     return 0
 
 
-def _without_future(results: Path, figures: Path) -> None:
+def _without_future(results: Path, *others: Path) -> None:
     """If some files are dated in the future, as after a clock was set back, gives all files the present time.
 
     Otherwise Snakemake would delete what it makes from such files. Evaluations run again, and keep the rows that fit.
     """
     now = time.time_ns()
-    files = [file for place in (results, figures) for file in place.rglob("*") if file.is_file()]
+    files = [file for place in (results, *others) for file in place.rglob("*") if file.is_file()]
     if any(file.stat().st_mtime_ns > now for file in files):
         for file in files:
             os.utime(file, ns=(now, now))

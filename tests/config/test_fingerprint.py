@@ -60,6 +60,10 @@ def test_a_folder_is_all_of_its_modules_and_a_module_is_itself_alone(project):
     folder, module = code_digest("tcnaps"), code_digest("tcnaps/first.py")
     edit(project / "tcnaps" / "below" / "second.py", "+ 1", "+ 2")
     assert code_digest("tcnaps") != folder and code_digest("tcnaps/first.py") == module
+    whole, copies = code_digest("tcnaps"), project / "tcnaps" / ".ipynb_checkpoints"  # of what JupyterLab opens
+    copies.mkdir()
+    (copies / "first-checkpoint.py").touch()
+    assert code_digest("tcnaps") == whole
     (project / "tcnaps" / "third.py").touch()
     assert code_digest("tcnaps") not in (folder, module)
 

@@ -112,6 +112,8 @@ def test_a_state_is_restored_under_its_own_key_and_removed_at_the_end(path):
     assert state.progress == {"log": [{"loss": 1.0}], "best": {}} and state.parts["layer"].weight.eq(3).all()
     save(path, WEIGHTS, {"key": "key", "log": []})
     assert checkpoints.finished_log(path, "key") == [] and not file.exists()
+    saved_state(path)  # another training's
+    assert checkpoints.finished_log(path, "key") == [] and file.exists()
 
 
 @settings(max_examples=25, suppress_health_check=[HealthCheck.function_scoped_fixture])

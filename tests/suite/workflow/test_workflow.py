@@ -201,6 +201,16 @@ def test_a_finished_run_becomes_the_reference(project, monkeypatch):
     assert (project / "figures/reference/small/counting.png").exists()
 
 
+def test_a_failed_job_is_still_stale_and_what_it_made_before_stays(project):
+    table, module = project / "results/small/counting.csv", project / "tcnaps_suite/experiments/counting.py"
+    before = table.read_bytes()
+    module.write_text(EXPERIMENT.replace("len(rows)", "-len(rows)"))
+    (project / "fail").touch()
+    assert run(project)[1] == 1 and table.read_bytes() == before
+    (project / "fail").unlink()
+    assert run(project)[1] == 0 and table.read_bytes() != before
+
+
 @pytest.fixture
 def waiting(checkout):
     """A run in a terminal, whose only job waits; its processes, and the terminal's other end."""
