@@ -60,8 +60,9 @@ def main() -> None:
     options = parser.parse_args()
     machine = measuring.machine()
     print(json.dumps(machine, indent=1))
-    kept = json.loads(options.output.read_text())["rows"] if options.output.exists() else []
-    rows = [{**row, "machine": row.get("machine", {})} for row in kept]
+    kept = json.loads(options.output.read_text()) if options.output.exists() else {"rows": []}
+    rows = [{**row, "machine": row.get("machine", {})} for row in kept["rows"]]
+    per_part = kept.get("per_image") if "parts" not in options.only else None  # of the size that they were measured at
     for group in options.only:
         rows = [row for row in rows if row["group"] != group]
         if group == "data":
@@ -72,7 +73,7 @@ def main() -> None:
             new = measure(group, options.size, options.repetitions, options.patience)
         for row in new:
             rows.append({**row, "machine": machine})
-            content = {"per_image": per_image(options.size), "rows": rows}
+            content = {"per_image": per_part or per_image(options.size), "rows": rows}
             write_text(options.output, json.dumps(content, indent=1) + "\n")
     print(f"\n{options.output}")
 

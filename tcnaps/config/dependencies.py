@@ -13,7 +13,7 @@ JOBS = {
     "evaluation": NETWORKS,
     "importing": ("imported", "task_encoder"),
     "data": ("image_size", "datasets"),
-    "soft_k_means": (*NETWORKS, "refinement"),
+    "soft_k_means": (*NETWORKS, "refinement", "datasets"),
     "figures": ("seed", "replicates", "refinement", "evaluations", "datasets", "claims"),
     "differences": (*NETWORKS, "pretraining", "meta_training", "refinement", "evaluations", "datasets"),
 }

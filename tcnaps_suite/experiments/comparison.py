@@ -10,7 +10,8 @@ from jaxtyping import Float, Int
 from torch import Tensor
 from tqdm.auto import tqdm
 
-from tcnaps.config import FixedProtocol, Study, VariableProtocol
+from tcnaps.config import FixedProtocol, Study, UserError, VariableProtocol
+from tcnaps.config.errors import nearest
 from tcnaps.data.image_source import ImageSource
 from tcnaps.episodes.loading import load_episode
 from tcnaps.episodes.sampling import Draw, draw_episode
@@ -61,6 +62,8 @@ class LoadedVariant(NamedTuple):
 
 def load_variants(study: Study, names: Sequence[str]) -> dict[str, LoadedVariant]:
     """The trained models of some of `VARIANTS`. Errors are those of `load_model`."""
+    if unknown := [name for name in names if name not in VARIANTS]:
+        raise UserError(f"There is no variant '{unknown[0]}'{nearest(unknown[0], VARIANTS)}")
     limits, rows = {True: study.refinement.limits, False: (0, 0)}, {name: VARIANTS[name] for name in names}
     return {n: LoadedVariant(load_model(study, v.training), limits[v.refinement_at_test]) for n, v in rows.items()}
 

@@ -3,10 +3,11 @@
 The protocol is that of the authors' follow-up code (Bateni et al. 2022, arXiv 2201.05151). After each arrival all
 classes so far are tested, with one head (all classes compete) or several (only those of the query's arrival compete).
 
-As there, FiLM follows the task embedding of the `first` arrival, of the `latest`, or the `average` of all so far. All
-queries use the present FiLM; each arrival's sums were made with the FiLM of their time. The released code keeps class
-means and inverse covariances, which refinement overwrites, and tests each arrival's queries apart. Here n_k, Σ x and
-Σ x xᵀ are kept, so under one FiLM the head equals that of all images at once, and all queries refine it together.
+As there, FiLM follows the task embedding of the `first` arrival, of the `latest`, or the `average` of all so far. An
+arrival's task embedding comes from its support and query images, also with one head. All queries use the present FiLM;
+each arrival's sums were made with the FiLM of their time. The released code keeps class means and inverse covariances,
+which refinement overwrites, and tests each arrival's queries apart. Here n_k, Σ x and Σ x xᵀ are kept, so under one
+FiLM the head equals that of all images at once, and all queries refine it together.
 """
 
 from collections.abc import Iterable, Iterator, Mapping

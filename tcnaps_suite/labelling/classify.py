@@ -128,16 +128,15 @@ def accuracy(labels: Labels) -> str:
 
 def true_labels(files: pd.Series, truth: Mapping[str, str]) -> pd.Series:
     """The true label of each file, nan where it is unknown; truth.csv may leave out the folder's name."""
-    return files.map(normal).map(lambda name: truth.get(name, truth.get(name.partition("/")[2])))
+    return files.map(normal).map(lambda name: truth.get(name, truth.get(normal(name.partition("/")[2]))))
 
 
 def _prior(text: str | None, classes: list[str]) -> str | list[float] | None:
     """`--class-prior`: "auto", "equal", "estimated", or a share for every class, such as "oak=3,elm=1"."""
     if text in (None, "auto", "equal", "estimated"):
         return {None: "auto", "equal": None}.get(text, text)
-    parts = re.split(r"(?<=[\d.]),", text)  # a class may have a comma in its name
-    try:
-        shares = {name: float(share) for name, _, share in (part.rpartition("=") for part in parts)}
+    try:  # a class may have commas and = in its name
+        shares = {name: float(share) for name, share in re.findall("(.+?)=([^=,]*)(?:,|$)|.+", text)}
         valid = len(shares) == len(classes) and all(0 < share < np.inf for share in shares.values())
         return [shares[name] / sum(shares.values()) for name in classes] if valid else [][0]
     except (ValueError, LookupError):

@@ -125,6 +125,6 @@ def _resolved(file: Path, pairs: Mapping[str, str], folder: ImageFolder) -> tupl
 def _name_in_folder(image: str, files: Mapping[str, str], folders: Set[str]) -> str | None:
     """The image's name in the folder; others may stand before it, unless it begins with one of the inner `folders`."""
     parts = (unquote(image.partition(LOCAL_FILES)[2]) if LOCAL_FILES in image else image).split("/")
-    above = len(parts) - 1 if LOCAL_FILES in image or parts[0] not in folders else 0
+    above = len(parts) - 1 if LOCAL_FILES in image or normal(parts[0]) not in folders else 0
     names = ("/".join(parts[k:]) for k in range(above + 1))
     return next((file for name in names if (file := files.get(name, files.get(normal(name))))), None)

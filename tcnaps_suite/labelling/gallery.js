@@ -55,10 +55,11 @@ function render({ model, el }) {
     const steps = { ArrowLeft: -1, ArrowRight: 1, ArrowUp: -columns, ArrowDown: columns };
     const number = selected(), key = event.key.toLowerCase();
     if (event.key in steps) select(number + steps[event.key]);
-    else if (model.get("shortcuts").includes(key) && !event.repeat) {
+    else if (!model.get("shortcuts").includes(key)) return;
+    else if (!event.repeat) {
       model.send({ key, file: model.get("selected") });
       if (key !== "u") select(number + 1);
-    } else return;
+    }
     event.preventDefault();
   });
   model.on("change:pictures", fill);

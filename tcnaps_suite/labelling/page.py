@@ -221,5 +221,5 @@ class LabelPage(ui.StudyWidget):
                 file.write_bytes(upload["content"])
                 found, gone = corrections.read_corrections(file, self.folder)
             self._correct(found)
-            absent = f" {counted(len(gone), 'image')} of {upload['name']} are not in the folder." if gone else ""
+            absent = f" Not in the folder: {counted(len(gone), 'image')} of {upload['name']}." if gone else ""
             self._saved.value = html.escape(f"Read {counted(len(found), 'correction')}.{absent}")

@@ -25,8 +25,8 @@ TRAININGS = ("support", "support_and_query")  # Simple and Transductive CNAPS
 def write_archive(path: str) -> Path:
     """Writes results/<study>/archive.zip; a UserError if the study has not been trained."""
     study = load_study(path)
-    weights = [checkpoint_folder(study) / f"{training}.safetensors" for training in TRAININGS]
-    weights = [backbone_file(study), *(file for file in weights if file.is_file())]
+    trained = [checkpoint_folder(study) / f"{name}.safetensors" for name in TRAININGS if name in study.trainings]
+    weights = [backbone_file(study), *(file for file in trained if file.is_file())]
     tables, figures = run_files(study)
     if len(weights) < 2 or not tables:
         raise UserError(f"Study '{study.name}' has no finished run: `make figures STUDY={path}` makes it.")

@@ -35,20 +35,17 @@ def evaluated(study: Study) -> list[str]:
 
 
 def inputs(notebook: Notebook, study: Study) -> list[str]:
-    """The checkpoints of the first replicate and the rows of all replicates that a notebook reads.
-
-    One that reads all rows also reads those of the study `claims.more_classes`, as far as they exist.
-    """
+    """The checkpoints of the first replicate and the rows of all replicates that a notebook reads."""
     checkpoints, trainings = notebook.reads.checkpoints, notebook.reads.rows
     networks = [name for name in study.trainings if checkpoints == "all" or name in checkpoints]
     replicates = [study.of_replicate(number) for number in range(len(study.seeds))]
     of_rows = [training for training in evaluated(study) if trainings == "all" or training in trainings]
-    other = load_study(study.claims.more_classes) if trainings == "all" and study.claims.more_classes else None
-    others = [made(other, f"rows/{training}.json") for training in evaluated(other)] if other else []
+    place = notebook.reads.more_classes and study.claims.more_classes
+    others = load_study(place).results_folder.glob("**/rows/*.json") if place else ()
     return [
         *(checkpoint(study, name) for name in (["backbone", *networks] if checkpoints else [])),
         *(made(replicate, f"rows/{training}.json") for training in of_rows for replicate in replicates),
-        *(file for file in others if (project_root() / file).is_file()),
+        *sorted(str(file.relative_to(project_root())) for file in others),
     ]
 
 
@@ -63,7 +60,7 @@ def key(
     """A digest of what a job depends on besides its inputs; where it changes, the job is stale.
 
     `jobs` come from `tcnaps.config.dependencies`; the values of `parameters` are names of evaluations. A changed figure
-    style makes stale only those notebooks that train and evaluate nothing.
+    style makes no training and no evaluation of the study stale.
     """
     ready = {name: project_root() / "results" / study.name / ".ready" / name for name in sorted(datasets)}
     digests = {name: file.read_text() if file.exists() else None for name, file in ready.items()}

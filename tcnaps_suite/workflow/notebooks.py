@@ -46,6 +46,7 @@ class Reads(_Section):
 
     rows: tuple[str, ...] | Literal["all"] = ()  # of evaluations, by the trainings' names
     checkpoints: tuple[str, ...] | Literal["all"] = ()  # of trainings, by their names; the backbone comes with them
+    more_classes: bool = False  # the rows of the study that claim C8 compares with, as far as they exist
     images: Literal["tested", "all"] | None = None  # of the datasets that are tested on, or of all
 
 

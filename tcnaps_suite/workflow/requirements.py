@@ -43,7 +43,8 @@ def unmet_needs(study: Study, dataset: str, splits: Mapping[str, ImageSource]) -
             )
         elif protocol is not None:
             try:
-                check_protocol(splits[split], protocol)
+                if getattr(protocol, "replacement", True):
+                    check_protocol(splits[split], protocol)
                 draw_episode(splits[split], protocol, study.seed, n_episodes - 1)  # without replacement, some run out
             except ValueError as error:
                 messages.append(f"{key}.protocol, dataset '{dataset}', split '{split}': {error}")
@@ -87,5 +88,5 @@ def open_usable(
         except ValueError as error:
             left_out.append(f"{name}: {error}")
     if not usable:
-        raise UserError("No dataset will do for this protocol: " + "; ".join(left_out))
+        raise UserError(f"No dataset will do for this protocol: {'; '.join(left_out) or 'the study tests none'}")
     return usable, left_out

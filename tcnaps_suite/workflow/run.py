@@ -98,7 +98,7 @@ def _make(study: Study, options: Sequence[str]) -> int:
 def _without_future(results: Path, *others: Path) -> None:
     """If some files are dated in the future, as after a clock was set back, gives all files the present time.
 
-    Otherwise Snakemake would delete what it makes from such files. Evaluations run again, and keep the rows that fit.
+    Otherwise jobs that read such files would fail. Evaluations run again, and keep the rows that fit.
     """
     now = time.time_ns()
     files = [file for place in (results, *others) for file in place.rglob("*") if file.is_file()]

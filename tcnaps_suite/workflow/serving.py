@@ -16,6 +16,7 @@ from traitlets.config import Config
 from voila.app import Voila
 
 from tcnaps.config import UserError, load_study, project_root
+from tcnaps.config.storage import digest_of
 from tcnaps_suite.workflow.watch import LOCAL_NAMES
 
 NOTEBOOKS = ("12-stepper", "13-explorer")
@@ -60,7 +61,7 @@ def main(arguments: list[str] | None = None) -> None:
                 copy_notebook(name, served, parameters, "[← All pages](../..)")
         else:
             parameters |= {"folder": str(given.label.resolve()), "backbone": given.backbone}
-            served = copy_notebook(LABELLING, results / "served-labels", parameters)
+            served = copy_notebook(LABELLING, results / "served-labels" / digest_of(parameters)[:8], parameters)
     except UserError as error:
         parser.error(str(error))
     # Requests must name this machine, even those with a token. Otherwise another site could let its own name resolve

@@ -148,7 +148,8 @@ def test_images_are_corrected_labelled_again_and_exported(site, trees, request):
     expect(figures.nth(4).locator("b")).to_have_text("→ none of these")
     page.keyboard.press("u")
     expect(figures.nth(4).locator("b")).to_have_text("")
-    page.keyboard.press("n")
+    for _ in range(3):
+        page.keyboard.down("n")  # held
     expect(figures.nth(4).locator("b")).to_have_text("→ none of these")
     kept = pd.read_csv(trees / "corrections.csv")
     assert dict(zip(kept["file"], kept["label"])) == {first: "beech", second: "none of these"}
