@@ -333,9 +333,8 @@ class Evidence:
         return paired_episodes(*(accuracies[accuracies["variant"] == name] for name in sides))
 
     def _query_counts(self, contrast: Contrast) -> pd.DataFrame | None:
-        usable = self.evaluations.loc[self._names(contrast.setting, "Transductive")]
-        usable = usable[usable["way"] == usable["way"].min()]  # the fewest queries come first
-        if usable["queries_per_class"].nunique() < 2:
+        usable = self.evaluations.loc[self._names(contrast.setting, "Transductive")].query("way == way.min()")
+        if usable["queries_per_class"].nunique() < 2:  # the fewest come first
             return None
         sides = [with_classes(self._episodes(name, "Transductive"), self.rows) for name in usable.index[[-1, 0]]]
         return None if _of_equal_classes(*sides) is None else paired_query_counts(*sides)

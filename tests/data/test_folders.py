@@ -175,7 +175,9 @@ def test_errors(tree, paths, options, message):
 
 
 def test_an_image_that_a_list_puts_into_two_classes_is_named(tree):
-    root = tree("1.jpg", "list.csv")
+    root = tree("1.jpg", "e\u0301/2.jpg", "list.csv")  # é as macOS writes it
+    (root / "list.csv").write_text("file,class,split\n1.jpg,cat,train\n2.jpg,e\u0301,train\n")
+    assert list(listing_of(root, splits="pets/list.csv").splits["train"]) == ["cat", "é"]
     (root / "list.csv").write_text("file,class,split\n1.jpg,cat,train\n1.jpg,dog,train\n")
     with pytest.raises(DatasetError, match="1.jpg is in two classes, cat and dog"):
         listing_of(root, splits="pets/list.csv")

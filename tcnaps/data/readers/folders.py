@@ -106,10 +106,11 @@ def listing_of(
 
 def _listed_images(lines: list[tuple[str, str, str]], folder: Path, place: object) -> Found:
     """The listed files, each found in a folder or in the folder of its class below it."""
-    found: Found = []
-    missing, labels = [], {}
+    found, missing, labels = [], [], {}
+    spelt = {normal(inner.name): inner.name for inner in subfolders(folder)}
     for label, split, file in sorted(lines, key=lambda line: natural_key(line[2])):
-        path = next(filter(os.path.isfile, (os.path.join(folder, file), os.path.join(folder, label, file))), None)
+        places = os.path.join(folder, file), os.path.join(folder, spelt.get(label, label), file)
+        path = next(filter(os.path.isfile, places), None)
         if path is None:
             missing.append(file)
         elif labels.setdefault(path, label) != label:
@@ -117,8 +118,8 @@ def _listed_images(lines: list[tuple[str, str, str]], folder: Path, place: objec
         else:
             found.append((label, split, ImageFile(path)))
     if missing:
-        places = f"neither in {folder} nor in the folder of their class in it"
-        raise DatasetError(f"{place}: of {len(lines)} images, {some(missing)} are {places}. Add them or unlist them.")
+        problem = f"{some(missing)} are neither in {folder} nor in the folder of their class in it"
+        raise DatasetError(f"{place}: of {len(lines)} images, {problem}. Add them or unlist them.")
     return found
 
 
