@@ -164,8 +164,8 @@ def rivals() -> dict[str, Classifier]:
     """Every classifier but CNAPS' own, by name; the inductive ones first.
 
     Transductive ones subtract the features' mean in the episode, inductive ones that in the support set. Without this,
-    features behind a ReLU are nearly parallel: scaled to length 1, they would hardly differ. TIM and PT-MAP, which are
-    better without it on features of large networks, come in both ways.
+    features behind a ReLU are nearly parallel: scaled to length 1, they would hardly differ. Those of EasyFSL, which
+    does not do so, come in both ways.
     """
     inductive = {
         "Prototypes": prototypes,
@@ -177,7 +177,7 @@ def rivals() -> dict[str, Classifier]:
     transductive |= {name: of_easyfsl(name) for name in EASYFSL}
     centred = {name: _centred(classify, with_query=False) for name, classify in inductive.items()}
     centred |= {name: _centred(classify, with_query=True) for name, classify in transductive.items()}
-    return centred | {f"{name}, not centred": of_easyfsl(name) for name in ("TIM", "PT-MAP")}
+    return centred | {f"{name}, not centred": of_easyfsl(name) for name in EASYFSL}
 
 
 def _centred(classify: Classifier, with_query: bool) -> Classifier:
