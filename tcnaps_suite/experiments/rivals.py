@@ -164,8 +164,8 @@ def rivals() -> dict[str, Classifier]:
     """Every classifier but CNAPS' own, by name; the inductive ones first.
 
     Transductive ones subtract the features' mean in the episode, inductive ones that in the support set. Without this,
-    features behind a ReLU are nearly parallel: scaled to length 1, they would hardly differ. Those of EasyFSL, which
-    does not do so, come in both ways.
+    features behind a ReLU are nearly parallel. Those of EasyFSL, which does not do so, come in both ways; its PT-MAP
+    sets negative entries to 0, and so loses those below a mean that is subtracted.
     """
     inductive = {
         "Prototypes": prototypes,

@@ -43,8 +43,7 @@ def unmet_needs(study: Study, dataset: str, splits: Mapping[str, ImageSource]) -
             )
         elif protocol is not None:
             try:
-                if getattr(protocol, "replacement", True):
-                    check_protocol(splits[split], protocol)
+                check_protocol(splits[split], protocol)
                 draw_episode(splits[split], protocol, study.seed, n_episodes - 1)  # without replacement, some run out
             except ValueError as error:
                 messages.append(f"{key}.protocol, dataset '{dataset}', split '{split}': {error}")

@@ -107,7 +107,7 @@ def listing_of(
 def _listed_images(lines: list[tuple[str, str, str]], folder: Path, place: object) -> Found:
     """The listed files, each found in a folder or in the folder of its class below it."""
     found, missing, labels = [], [], {}
-    spelt = {normal(inner.name): inner.name for inner in subfolders(folder)}
+    spelt = {normal(inner.name): inner.name for inner in subfolders(folder)}  # macOS' spelling may be another
     for label, split, file in sorted(lines, key=lambda line: natural_key(line[2])):
         places = os.path.join(folder, file), os.path.join(folder, spelt.get(label, label), file)
         path = next(filter(os.path.isfile, places), None)

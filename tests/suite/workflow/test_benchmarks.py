@@ -12,7 +12,6 @@ import drawing
 import dropped
 import heads
 import measuring
-import more_classes
 import numpy as np
 import pandas as pd
 import pytest
@@ -24,11 +23,8 @@ from heads import BASE, SETTINGS, Setting, episodes_of, features_from, features_
 from measured import write_measurements
 from PIL import Image
 from planted_folders import planted
-from synthetic_rows import DATASETS, synthetic_rows
 
 from tcnaps.estimator import normalisation
-from tcnaps.evaluation.statistics import episode_accuracies
-from tcnaps.evaluation.stopped_rows import variant_predictions
 from tcnaps_suite.experiments.networks import Network
 
 FOLDER = Path(__file__).parents[3] / "benchmarks"
@@ -73,23 +69,6 @@ def test_coverage_of_intervals_writes_a_row_for_each_setting(tmp_path, monkeypat
     of_classes, of_trainings = (pd.read_csv(tmp_path / f"{name}.csv") for name in ("classes", "trainings"))
     assert (len(of_classes), len(of_trainings)) == (2, 60) and set(of_trainings["cases"]) == {16}
     assert of_classes["class_interval"].between(0.25, 1).all() and of_trainings["interval"].between(0.5, 1).all()
-
-
-def test_more_classes_are_paired_with_kept_accuracies_by_shot_and_episode():
-    frames = [synthetic_rows(evaluation=f"{shot}-shot", seed=shot).assign(shot=shot) for shot in (1, 5)]
-    all_rows = pd.concat(frames)
-    accuracies = episode_accuracies(variant_predictions(all_rows, ["Transductive", "FEOT"], 2, 4))
-    kept = accuracies.assign(shot=accuracies["evaluation"].str[0].astype(int)).iloc[::-1]
-    kept["classifier"] = kept["variant"].map({name: kept_as for kept_as, name in more_classes.NAMES.items()})
-    kept.loc[kept["variant"] == "Transductive", "accuracy"] += 0.1 * kept["shot"]
-    pairs = more_classes.paired(kept.drop(columns="variant"), all_rows, (2, 4))
-    table = more_classes.more_classes(pairs).set_index(["contrast", "shot"])
-    assert len(pairs) == 2 * 3 * 36 and pairs.loc[pairs["variant"] == "Simple", "accuracy_all"].isna().all()
-    for shot in (1, 5):
-        paired, without, gain, gain_of_half, more = table.xs(shot, level="shot")["difference"].to_numpy().reshape(5, 3)
-        for expected, found in zip((0.1 * shot, 0, 0.1 * shot, 0), (paired, without, more, gain - gain_of_half - more)):
-            np.testing.assert_allclose(found, expected, atol=1e-12)
-    assert (table["n_episodes"] == 12).all() and set(table["dataset"]) == {*DATASETS}
 
 
 def test_an_episode_on_a_device_part_by_part(monkeypatch):
