@@ -75,9 +75,10 @@ def test_replicates_are_other_trainings_of_the_same_study(trained_root, other_ro
     checkpoints.load_model(second, "support_and_query")
     monkeypatch.setattr(meta_training, "episode_loss", lambda *a, **k: pytest.fail("the first is trained already"))
     state = trained_root / "results/small/checkpoints/support_and_query.state.pt"
-    state.touch()  # as if killed between its last two acts
+    state.touch()  # of another training, which was stopped
     with placed(trained_root):
-        assert (meta_train(study, "support_and_query").loss != log.loss).any() and not state.exists()
+        assert (meta_train(study, "support_and_query").loss != log.loss).any() and state.exists()
+    state.unlink()
 
 
 @pytest.mark.slow
