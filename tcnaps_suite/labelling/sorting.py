@@ -20,7 +20,7 @@ def planned(folder: Path, labels: pd.DataFrame, target: Path, move: bool = False
     inside, outside = folder.resolve(), target.resolve()
     if inside in (outside, *outside.parents):
         raise UserError(f"--sort-into {target} lies in {folder}: its images would become examples. Choose another.")
-    _read_log(target)
+    _read_log(target)  # an error where the file is somebody else's
     chosen = labels[labels["label"] != ""]
     sources = [inside / file for file in chosen["file"]]
     places = [outside / label / file.partition("/")[2] for file, label in zip(chosen["file"], chosen["label"])]
