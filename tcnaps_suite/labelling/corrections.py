@@ -13,7 +13,7 @@ from tcnaps.config.errors import nearest
 from tcnaps.config.storage import naming, write_text
 from tcnaps.data.listing import normal, some
 from tcnaps_suite.labelling.classify import Labels
-from tcnaps_suite.labelling.folder import NONE, ImageFolder, read_table
+from tcnaps_suite.labelling.folder import NONE, ImageFolder, read_rows, read_table
 
 CORRECTIONS = "corrections.csv"  # in the folder: file and label, which may be `NONE`
 LOCAL_FILES = "/data/local-files/?d="  # how Label Studio names files of its own machine
@@ -23,13 +23,13 @@ NAMES = {"from_name": "label", "to_name": "image", "type": "choices"}  # as in t
 def load_corrections(folder: ImageFolder) -> tuple[dict[str, str], list[str]]:
     """The folder's corrections, file → class or `NONE`, and those files among them that are not there any more."""
     place = folder.path / CORRECTIONS
-    return _resolved(place, read_table(place), folder) if place.exists() else ({}, [])
+    return _resolved(place, read_table(place), folder)[:2] if place.exists() else ({}, [])
 
 
 def read_corrections(file: Path, folder: ImageFolder) -> tuple[dict[str, str], list[str]]:
     """As `load_corrections`, from a table as corrections.csv or from annotations in Label Studio's JSON (*.json)."""
     pairs = _read_label_studio(file) if file.suffix.lower() == ".json" else read_table(file)
-    found, gone = _resolved(file, pairs, folder)
+    found, gone, _ = _resolved(file, pairs, folder)
     if gone and not found:
         raise UserError(f"{file}: {folder.path} has no {some(gone)}. Names must be relative to the folder.")
     return found, gone
@@ -38,19 +38,19 @@ def read_corrections(file: Path, folder: ImageFolder) -> tuple[dict[str, str], l
 def save_corrections(folder: ImageFolder, changes: Mapping[str, str | None]) -> None:
     """Adds corrections to corrections.csv, beside those that another page may have saved meanwhile.
 
-    The label None takes a correction back, and so does the class whose folder the image is in.
+    The label None takes a correction back, and so does the class whose folder the image is in. The table's other
+    columns and rows stay as they are.
     """
     own, place = dict(zip(folder.images["file"], folder.images["label"])), folder.path / CORRECTIONS
     with naming(place), FileLock(folder.path / f".{CORRECTIONS}.lock"):
-        kept = read_table(place) if place.exists() else {}
-        found, gone = _resolved(place, kept, folder)
-        kept = {file: kept[file] for file in gone} | found
+        table = read_rows(place) if place.exists() else pd.DataFrame(columns=["file", "label"])
+        _, _, names = _resolved(place, dict(zip(table["file"], table["label"])), folder)
+        rows = {names.get(row["file"], row["file"]): row for row in table.to_dict("records")}
         for file, label in changes.items():
-            kept.pop(file, None)
+            row = rows.pop(file, {"file": for_spreadsheets(file)})
             if label not in (None, own.get(file)):
-                kept[file] = label
-        table = pd.DataFrame(list(kept.items()), columns=["file", "label"]).map(for_spreadsheets)
-        write_text(place, table.to_csv(index=False))
+                rows[file] = row | {"label": for_spreadsheets(label)}
+        write_text(place, pd.DataFrame(rows.values(), columns=table.columns).to_csv(index=False))
 
 
 def for_spreadsheets(text: str) -> str:
@@ -105,12 +105,14 @@ def _text(value: object) -> str:
     return value
 
 
-def _resolved(file: Path, pairs: Mapping[str, str], folder: ImageFolder) -> tuple[dict[str, str], list[str]]:
-    """The pairs by the folder's own names of images and classes, and the images that it lacks."""
+def _resolved(
+    file: Path, pairs: Mapping[str, str], folder: ImageFolder
+) -> tuple[dict[str, str], list[str], dict[str, str]]:
+    """The pairs by the folder's own names of images and classes, the images that it lacks, and its names of others."""
     files, classes = ({name: name for name in names} for names in (folder.images["file"], [*folder.classes, NONE]))
     for names in (files, classes):
         names |= {form(name): name for name in names for form in (normal, for_spreadsheets)} | names
-    found, unknown = {}, []
+    found, unknown, names = {}, [], {}
     folders = {name.partition("/")[0] for name in files} - {folder.path.resolve().name}
     for image, label in pairs.items():
         if (known := classes.get(label, classes.get(normal(label)))) is None:
@@ -118,8 +120,8 @@ def _resolved(file: Path, pairs: Mapping[str, str], folder: ImageFolder) -> tupl
         if (name := _name_in_folder(image, files, folders)) is None:
             unknown.append(image)
         else:
-            found[name] = known
-    return found, unknown
+            found[name], names[image] = known, name
+    return found, unknown, names
 
 
 def _name_in_folder(image: str, files: Mapping[str, str], folders: Set[str]) -> str | None:

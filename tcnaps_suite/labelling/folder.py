@@ -110,10 +110,18 @@ def _given_features(file: Path, names: pd.Series) -> np.ndarray:
 
 def read_table(file: Path) -> dict[str, str]:
     """File → label, from a table with these columns."""
+    rows = read_rows(file)
+    return dict(zip(rows["file"], rows["label"]))
+
+
+def read_rows(file: Path) -> pd.DataFrame:
+    """A table of texts with the columns file and label, and perhaps others."""
     try:
-        table = pd.read_csv(file, dtype=str, keep_default_na=False, encoding="utf-8-sig")
+        table = pd.read_csv(file, dtype=str, keep_default_na=False, encoding="utf-8-sig").fillna("")
         if not isinstance(table.index, pd.RangeIndex):
             raise ValueError("its rows have more fields than its first line")
-        return dict(zip(table["file"], table["label"]))
-    except (OSError, ValueError, KeyError) as error:
+        if not {"file", "label"} <= {*table}:
+            raise ValueError(f"it has {some(table.columns)}")
+        return table
+    except (OSError, ValueError) as error:
         raise UserError(f"{file} must be a table (CSV) with the columns file and label: {error}") from error

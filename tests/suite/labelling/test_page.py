@@ -212,6 +212,15 @@ def test_corrections_are_kept_beside_those_of_another_page_and_taken_back(trees)
     assert load_corrections(trees) == ({"unlabelled/0 é%1.png": "fir"}, ["unlabelled/gone.png", "unlabelled/elm/0.png"])
 
 
+def test_other_columns_of_the_corrections_stay(trees):
+    first, second, third = (f"unlabelled/0 é%{number}.png" for number in range(3))
+    lines = ["note,file,label", "-,gone.png,elm", f'"=a, b",trees/{first},fir', f",{second},fir"]
+    (trees.path / "corrections.csv").write_text("\n".join(lines), encoding="utf-8-sig")
+    save_corrections(trees, {first: "elm", second: None, third: "=oak"})
+    expected = [*lines[:2], f'"=a, b",trees/{first},elm', f",{third},'=oak"]
+    assert (trees.path / "corrections.csv").read_text().splitlines() == expected
+
+
 def test_label_studio_gets_predictions_and_gives_annotations(trees):
     labels = label_images(trees, {"unlabelled/0 é%0.png": "fir", "unlabelled/0 é%1.png": NONE})
     tasks = json.loads(label_studio_tasks(trees, labels))
