@@ -18,10 +18,10 @@ class StorageError(OSError, UserError):
 def replacing(path: str | Path) -> Iterator[Path]:
     """Yields a temporary file to write. It takes the place of `path` when the block ends without an error.
 
-    The content is on the disk before the file is renamed. What a killed process leaves is overwritten by the next one.
+    The content is on the disk before the file is renamed. What a killed process leaves is removed a day later.
     """
     path = Path(path)
-    temporary = partial_file(path)
+    temporary = path.with_name(f".partial.{os.urandom(4).hex()}.{path.name}")
     with naming(path):
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
@@ -31,12 +31,15 @@ def replacing(path: str | Path) -> Iterator[Path]:
             os.replace(temporary, path)
         finally:
             with contextlib.suppress(OSError):
-                temporary.unlink()
+                temporary.unlink(missing_ok=True)
+                for file in partial_files(path):
+                    if file.stat().st_mtime < path.stat().st_mtime - 86_400:  # seconds
+                        file.unlink()
 
 
-def partial_file(path: Path) -> Path:
-    """The temporary file of `replacing`; it ends in the same suffix, which writers look at."""
-    return path.with_name(f".partial.{path.name}")
+def partial_files(path: Path) -> Iterator[Path]:
+    """The temporary files of `replacing`; they end in the same suffix, which writers look at."""
+    return path.parent.glob(f".partial.*.{path.name}")
 
 
 @contextlib.contextmanager

@@ -156,8 +156,7 @@ def of_classes(table: pd.DataFrame | pd.Series) -> dict:
 def needed(variance_of_one: float, half_width: float) -> int:
     """How many random trainings, classes or episodes give this half-width, where one has this variance."""
     counts = range(2, 1_000_000)
-    place = bisect_left(counts[:-1], -half_width, key=lambda n: -student(n) * (variance_of_one / n) ** 0.5)
-    return counts[place]
+    return counts[bisect_left(counts[:-1], -half_width, key=lambda n: -student(n) * (variance_of_one / n) ** 0.5)]
 
 
 def class_variance(values: Float[np.ndarray, "n_episodes"], classes: Sequence[Sequence[str]]) -> tuple[float, int]:

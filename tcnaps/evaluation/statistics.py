@@ -59,8 +59,7 @@ def with_classes(episodes: pd.DataFrame, rows: pd.DataFrame, of_class: str = "cl
     place = ["evaluation", "dataset", "episode"]
     one = rows[rows["replicate"] == rows["replicate"].iloc[0]]  # all trainings and replicates have the same episodes
     one = one.drop_duplicates([*place, "label"]).sort_values("label")
-    classes = one.groupby(place)[of_class].agg(tuple)
-    return episodes.merge(classes.rename("classes").reset_index(), on=place)
+    return episodes.merge(one.groupby(place)[of_class].agg(tuple).rename("classes").reset_index(), on=place)
 
 
 def averaged_together(frame: pd.DataFrame) -> dict[str, pd.DataFrame]:

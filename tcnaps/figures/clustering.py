@@ -18,8 +18,7 @@ from tcnaps.figures.style import BLACK, GREY, PALETTE, Panels
 def class_colours(way: int) -> Float[np.ndarray, "way 3"]:
     """One colour per class. When the palette is used up, paler copies of it follow."""
     colours = np.array([to_rgb(PALETTE[k % len(PALETTE)]) for k in range(way)])
-    round_of_palette = np.arange(way)[:, None] // len(PALETTE)
-    return 1 - (1 - colours) * 0.6**round_of_palette
+    return 1 - (1 - colours) * 0.6 ** (np.arange(way)[:, None] // len(PALETTE))
 
 
 @dataclass(frozen=True)

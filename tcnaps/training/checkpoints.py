@@ -14,7 +14,7 @@ from torch import Tensor
 
 from tcnaps.config import Study, UserError
 from tcnaps.config.settings import Clustering
-from tcnaps.config.storage import file_digest, partial_file, replacing
+from tcnaps.config.storage import file_digest, partial_files, replacing
 from tcnaps.method.backbone import Backbone
 from tcnaps.method.head import Head
 from tcnaps.method.model import ModelSettings, TransductiveCNAPS
@@ -45,7 +45,7 @@ def save(path: Path, weights: dict[str, Tensor], settings: dict) -> None:
     header = json.dumps(settings | {"sha256": _digest(settings, weights)})
     with replacing(path) as temporary:
         temporary.write_bytes(to_bytes(weights, {"tcnaps": header}))
-    for file in (path.with_suffix(STATE), partial_file(path.with_suffix(STATE))):
+    for file in (path.with_suffix(STATE), *partial_files(path.with_suffix(STATE))):
         file.unlink(missing_ok=True)
 
 

@@ -41,7 +41,7 @@ def inputs(notebook: Notebook, study: Study) -> list[str]:
     replicates = [study.of_replicate(number) for number in range(len(study.seeds))]
     of_rows = [training for training in evaluated(study) if trainings == "all" or training in trainings]
     place = notebook.reads.more_classes and study.claims.more_classes
-    others = load_study(place).results_folder.glob("**/rows/*.json") if place else ()
+    others = load_study(place).results_folder.glob("**/rows/[!.]*.json") if place else ()
     return [
         *(checkpoint(study, name) for name in (["backbone", *networks] if checkpoints else [])),
         *(made(replicate, f"rows/{training}.json") for training in of_rows for replicate in replicates),

@@ -24,7 +24,7 @@ CONTRASTS = {
     "gain-at-1-shot.csv": ["evaluation", "dataset"],
     "gain-of-meta-training.csv": ["variant", "evaluation", "dataset"],
 }
-PATTERNS = ("**/*.csv", "claims.md", "headline.json")
+PATTERNS = ("**/[!.]*.csv", "claims.md", "headline.json")
 WITHOUT = {"notebooks", "rows", "checkpoints", "watch", "differences", "served", "served-labels", "example-to-label"}
 VERSIONS = ("numpy", "torch", "scikit-learn")
 CHECKSUMS = "results/reference/SHA256SUMS"  # from the project's root

@@ -1,10 +1,10 @@
-"""Files are written whole or not at all; what killed processes left is overwritten."""
+"""Files are written whole or not at all; what killed processes left is removed."""
 
 import os
 
 import pytest
 
-from tcnaps.config.storage import StorageError, digest_of, file_digest, partial_file, replacing, write_text
+from tcnaps.config.storage import StorageError, digest_of, file_digest, replacing, write_text
 
 
 def test_a_failed_write_leaves_what_was_there(tmp_path):
@@ -16,11 +16,15 @@ def test_a_failed_write_leaves_what_was_there(tmp_path):
     assert file.read_text() == "before" and os.listdir(file.parent) == ["table.csv"]
 
 
-def test_what_a_killed_process_left_is_overwritten(tmp_path):
-    file = tmp_path / "table.csv"
-    partial_file(file).write_text("half of something long")
-    write_text(file, "x")
-    assert os.listdir(tmp_path) == ["table.csv"] and file.read_text() == "x"
+def test_writers_of_one_file_do_not_meet_and_what_a_killed_one_left_is_removed(tmp_path):
+    file, left = tmp_path / "table.csv", tmp_path / ".partial.0.table.csv"
+    left.touch()
+    os.utime(left, (0, 0))
+    with replacing(file) as temporary:
+        temporary.write_text("half")
+        write_text(file, "another's")
+        assert sorted(os.listdir(tmp_path)) == [temporary.name, file.name] and temporary.read_text() == "half"
+    assert os.listdir(tmp_path) == [file.name] and file.read_text() == "half"
 
 
 def test_a_disk_without_room_is_named(tmp_path):
