@@ -66,20 +66,25 @@ def compared(study: Study) -> str:
 
 
 def keep(study: Study) -> str:
-    """Copies a finished run's tables and PNG figures to the reference, with `provenance.json`; says what it copied."""
+    """Copies a finished run's tables and PNG figures to the reference, with provenance.json; names others that stay."""
     tables, pictures = run_files(study)
-    results, figures = study.results_folder, study.figures_folder
     if not tables:
-        raise UserError(f"There are no tables in {results}: run the study first, with make figures.")
+        raise UserError(f"There are no tables in {study.results_folder}: run the study first, with make figures.")
     made = provenance(study)  # before the copies change the checkout
-    copies = {file: _reference(study, "results") / file.relative_to(results) for file in sorted(tables)}
-    copies |= {file: _reference(study, "figures") / file.relative_to(figures) for file in sorted(pictures)}
+    places = _reference(study, "results"), _reference(study, "figures")
+    copies = {file: places[0] / file.relative_to(study.results_folder) for file in sorted(tables)}
+    copies |= {file: places[1] / file.relative_to(study.figures_folder) for file in sorted(pictures)}
+    origin = places[0] / "provenance.json"
+    others = {file for place in places for file in place.rglob("*.*") if file.is_file() and COPIES not in file.parts}
+    names = sorted(file.relative_to(project_root()).as_posix() for file in others - {*copies.values(), origin})
     for file, copy in copies.items():
         copy.parent.mkdir(parents=True, exist_ok=True)
         shutil.copyfile(file, copy)
-    write_text(_reference(study, "results") / "provenance.json", json.dumps(made, indent=1) + "\n")
+    write_text(origin, json.dumps(made, indent=1) + "\n")
     write_checksums()
-    return f"{len(copies) + 1} files in results/reference/{study.name}/ and figures/reference/{study.name}/"
+    said = f"{len(copies) + 1} files in results/reference/{study.name}/ and figures/reference/{study.name}/"
+    left = f". Not of this run: {', '.join(names)}. Delete those that no page quotes, then run this again."
+    return said + left if names else said
 
 
 def run_files(study: Study) -> tuple[list[Path], list[Path]]:

@@ -284,8 +284,7 @@ def test_an_example_folder_has_true_labels_and_is_written_once(tmp_path, network
 
 def test_features_of_a_study_s_network_are_those_of_its_episode(folder, network):
     files = sorted((folder / "ash").iterdir()) + sorted(folder.glob("unlabelled/*/*"))
-    codes = np.array([0, 0] + [-1] * 24)
-    embedded, unreadable = embed(files, codes, open_network(network))
+    embedded, unreadable = embed(files, np.array([0, 0] + [-1] * 24), open_network(network))
     model, transform = checkpoints.load_model(None, None, None), open_network(network).transform
     images = [transform(Image.open(file)) for file in files]
     support, query = torch.stack(images[:2]), torch.stack(images[2:])

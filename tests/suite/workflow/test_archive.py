@@ -121,6 +121,13 @@ def test_contrasts_agree_within_both_intervals(referenced):
     assert "gain-at-1-shot.csv" in compared(referenced)
 
 
+def test_the_reference_is_copied_and_what_the_run_did_not_make_is_named(referenced, root):
+    for file in ("accuracy.csv", "claims.md", ".partial.0.accuracy.csv"):
+        (root / "results/small" / file).touch()
+    said = keep(referenced)
+    assert said.startswith("3 files in") and "Not of this run: results/reference/small/gain-at-1-shot.csv. " in said
+
+
 @pytest.mark.parametrize("folder", CHECKED)
 def test_committed_tables_have_their_checksums(folder):
     check(folder)
@@ -173,8 +180,7 @@ def made(study):
     study.results_folder.mkdir(parents=True)
     gains = pd.DataFrame({"dataset": ["b<i>rds", "digits"], "gain": [0.1234, -0.05], "n": [7, 8]})
     gains.to_csv(study.results_folder / "gains.csv", index=False)
-    claims = "| claim | verdict |\n|---|---|\n| **C1 <script>** | holds |\n"
-    (study.results_folder / "claims.md").write_text(claims)
+    (study.results_folder / "claims.md").write_text("| claim | verdict |\n|---|---|\n| **C1 <script>** | holds |\n")
     (study.results_folder / "headline.json").write_text(json.dumps({"sentence": "A minus B: +2.5 ± 0.8 points"}))
     return study
 

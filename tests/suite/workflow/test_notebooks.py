@@ -75,8 +75,7 @@ def test_a_wrong_declaration_is_an_error_that_names_notebook_and_key(tmp_path, d
 def test_notebooks_are_shown_with_the_first_evaluation_of_their_trainings():
     names = "miniature", "mini-imagenet", "heads", "mini-imagenet-heads"
     of = {name: shown(load_study(ROOT / "configs" / f"{name}.yaml"), ROOT / "notebooks") for name in names}
-    start = {"start": "variable-before-training", "evaluation": "variable"}
-    assert of["miniature"]["18-before-and-after"] == start
+    assert of["miniature"]["18-before-and-after"] == {"start": "variable-before-training", "evaluation": "variable"}
     assert of["miniature"]["06-ablations"] == {"evaluation": "variable"}
     assert of["miniature"]["01-soft-k-means"] == {"evaluation": "5-way-1-shot"}
     assert of["miniature"]["11-differences"] == {"evaluations": ["variable", "5-way-1-shot"]}
