@@ -48,7 +48,7 @@ def _chapter(study: Study, notebook: Notebook) -> dict:
     files = [file for file in map(file_of, names) if file]
     return {
         "notebook": notebook,
-        "figures": [(file, captions.get(file.stem, "")) for file in files if file.suffix == ".png"],
+        "figures": [(file, captions.get(file.stem, captions.get("", ""))) for file in files if file.suffix == ".png"],
         "tables": [(file, _content(file)) for file in files if file.suffix != ".png"],
         "missing": [name for name in names if not file_of(name)],
         "answers": _answers(study, notebook),
@@ -56,14 +56,15 @@ def _chapter(study: Study, notebook: Notebook) -> dict:
 
 
 def _captions(notebook: Notebook) -> dict[str, str]:
-    """Figure → the Markdown cell above the first code cell that names the figure."""
+    """Figure → the Markdown cell above the first code cell that names it; "" → above one that computes names."""
     captions, above = {}, ""
     for cell in nbformat.read(notebook.path, as_version=4).cells:
         if cell.cell_type == "markdown":
             above = cell.source.removeprefix(f"# {notebook.title}")
-        for name in notebook.writes.figures:
-            if cell.cell_type == "code" and f'"{name}"' in cell.source:
-                captions.setdefault(name, above)
+        elif named := [name for name in notebook.writes.figures if f'"{name}"' in cell.source]:
+            captions = dict.fromkeys(named, above) | captions
+        elif "style.figure(" in cell.source:
+            captions.setdefault("", above)
     return captions
 
 

@@ -76,8 +76,7 @@ def test_the_labels_of_step_0_bound_evenness(monkeypatch):
 
 def test_no_update_leaves_the_distances_of_step_0():
     features = episode((12,) * 5)[:3]
-    head = Head(scale=0.1, class_prior="estimated", update="none")
-    logits = trajectory(*features, head=head, steps=3)
+    logits = trajectory(*features, head=Head(scale=0.1, class_prior="estimated", update="none"), steps=3)
     differences = logits - logits[0]  # log π_k: the same for every query image
     np.testing.assert_allclose(differences, differences[:, :1].expand_as(differences), atol=1e-9)
     assert not torch.allclose(logits[1], logits[0])

@@ -231,8 +231,7 @@ def test_a_pipeline_in_a_grid_search(name):
     pipeline = make_pipeline(StandardScaler(), TransductiveMahalanobisClassifier())
     grid = {"transductivemahalanobisclassifier__identity_weight": [1e-3, "auto"]}
     search = GridSearchCV(pipeline, grid, cv=LabelledKFold(3, shuffle=True, random_state=0)).fit(X, labels)
-    expected = [*map(name, truth)] if name else truth
-    assert search.best_score_ > 0.5 and search.score(X, expected) > 0.8
+    assert search.best_score_ > 0.5 and search.score(X, [*map(name, truth)] if name else truth) > 0.8
     scores = cross_val_score(search.best_estimator_, X, labels, cv=LabelledKFold(3, shuffle=True, random_state=0))
     assert scores.mean() == pytest.approx(search.best_score_)
 

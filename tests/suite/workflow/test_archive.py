@@ -153,7 +153,8 @@ def test_a_flipped_bit_a_missing_file_and_a_run_without_tables_are_named(referen
 
 
 STUDY_FILE = "configs/miniature.yaml"
-WRITES = {"figures": ["gain"], "tables": ["gains.csv", "claims.md", "headline.json", "rows/support.json"]}
+FIGURES = ["gain", "gain-5-shot"]
+TABLES = ["gains.csv", "claims.md", "headline.json", "rows/support.json"]
 
 
 @pytest.fixture
@@ -166,17 +167,20 @@ def study(root):
         cell(f'study_file = "{STUDY_FILE}"', "parameters"),
         cell("## Paired\n\nThe *gain* $\\beta$.", kind="markdown"),
         cell('with style.figure(study.figures_folder / "gain", study.origin) as (_, ax):'),
+        cell("The *other* gains.", kind="markdown"),
+        cell('with style.figure(study.figures_folder / f"gain-{shot}-shot", study.origin) as (_, ax):'),
     ]
-    declared = {"target": "figures", "settings": "figures", "writes": WRITES}
+    declared = {"target": "figures", "settings": "figures", "writes": {"figures": FIGURES, "tables": TABLES}}
     write_notebook(root / "notebooks" / "05-gain.ipynb", *cells, tcnaps=declared)
     return load_study(STUDY_FILE)
 
 
 @pytest.fixture
 def made(study):
-    """The same with a figure, a table, claims and a headline."""
+    """The same with two figures, a table, claims and a headline."""
     study.figures_folder.mkdir(parents=True)
-    Image.new("RGB", (4, 4)).save(study.figures_folder / "gain.png")
+    for number, name in enumerate(FIGURES):
+        Image.new("RGB", (4 + number, 4)).save(study.figures_folder / f"{name}.png")
     study.results_folder.mkdir(parents=True)
     gains = pd.DataFrame({"dataset": ["b<i>rds", "digits"], "gain": [0.1234, -0.05], "n": [7, 8]})
     gains.to_csv(study.results_folder / "gains.csv", index=False)
@@ -190,9 +194,9 @@ def test_a_report_holds_everything_in_one_file(made):
     addresses = re.findall(r'<[^>]*\s(?:src|href|srcset|data)\s*=\s*"?([^">\s]*)', text)
     assert all(address.startswith(("#", "data:")) for address in addresses) and "@import" not in text
     pictures = [base64.b64decode(a.partition(",")[2]) for a in addresses if a.startswith("data:image/png")]
-    assert pictures == [(made.figures_folder / "gain.png").read_bytes()]
-    for shown in ("A minus B: +2.5 ± 0.8 points", "Who gains &amp; why?", "<em>gain</em>", "<math", "<td>holds</td>"):
-        assert shown in text
+    assert pictures == [(made.figures_folder / f"{name}.png").read_bytes() for name in FIGURES]
+    words = "A minus B: +2.5 ± 0.8 points", "Who gains &amp; why?", "<em>gain</em>", "<em>other</em>", "<math"
+    assert all(shown in text for shown in [*words, "<td>holds</td>"])
     assert made.origin["Digest"] in text and "maximum_support_size: 120" in text
     assert "<td>12.3</td>" in text and "<td>-5.0</td>" in text and "<td>7</td>" in text
     assert "b&lt;i&gt;rds" in text and "C1 &lt;script&gt;" in text

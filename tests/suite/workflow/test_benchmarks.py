@@ -56,8 +56,7 @@ def test_the_direct_model_is_the_same_model():
 def test_rows_beside_an_expert_s_clustering_and_scikit_learn_s_models():
     first = next(rows.GROUPS["cholesky"](32))
     assert rows.labels_and_steps(*(build()() for build in first.calls.values())) == {"same labels": 1, "same steps": 1}
-    few = next(rows.GROUPS["estimator"](32))
-    right = {name: build()().item() for name, build in few.calls.items()}
+    right = {name: build()().item() for name, build in next(rows.GROUPS["estimator"](32)).calls.items()}
     assert min(right.values()) > 0.3 and list(right)[-1] == "self-training"  # of ten classes
 
 
