@@ -78,8 +78,7 @@ def test_a_planted_gain_holds_and_a_planted_loss_fails(rows, table):
     mean = other_classes(pairs, "difference").set_index("dataset").loc["all"]
     assert (row.difference, row.interval) == pytest.approx((mean["difference"], mean["class_interval"]))
     assert row.episode_interval == pytest.approx(mean["interval"])
-    means = pairs.groupby(["replicate", "dataset"])["difference"].mean()
-    each = means.groupby("replicate").mean().to_list()
+    each = pairs.groupby(["replicate", "dataset"])["difference"].mean().groupby("replicate").mean().to_list()
     assert [float(part) / 100 for part in row.replicates.split()] == pytest.approx(each, abs=6e-4)
     assert (row.verdict, row.n_replicates, row.n_episodes, row.n_datasets) == ("holds", 3, 24, 3)
     improved = (pairs["difference"] > 0) + 0.5 * (pairs["difference"] == 0)

@@ -57,8 +57,7 @@ def test_a_draw_is_refused_or_right_and_a_checked_protocol_can_be_drawn(source, 
     images = np.concatenate([draw.support_images, draw.query_images])
     labels = np.concatenate([draw.support_labels, draw.query_labels])
     assert len(set(images.tolist())) == len(images) and len(set(draw.classes.tolist())) == len(draw.classes)
-    owners = np.searchsorted(source.class_starts, images, side="right") - 1
-    assert (owners == draw.classes[labels]).all()
+    assert (np.searchsorted(source.class_starts, images, side="right") - 1 == draw.classes[labels]).all()
     for part in (draw.support_labels, draw.query_labels):
         assert set(part.tolist()) == set(range(len(draw.classes)))
     if kind is VariableProtocol:

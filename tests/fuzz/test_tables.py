@@ -39,8 +39,7 @@ def written(study, rows, evaluation="variable"):
 @cases(60)
 @given(data=st.data())
 def test_damaged_rows_are_refused_by_name_or_unchanged(data, study):
-    rows = ROWS[ROWS["training"] == "support"]
-    file = written(study, rows)
+    file = written(study, ROWS[ROWS["training"] == "support"])
     original, _ = result_files.read_rows(file)
     file.write_bytes(data.draw(damaged(file.read_bytes())))
     if found := accepted(lambda: result_files.read_rows(file), result_files.RowsError, str(file)):

@@ -141,8 +141,7 @@ def test_bfloat16_keeps_statistics_in_the_parameters_precision():
     given[0] = given[0] + 20  # a mean that bfloat16 keeps to 1 in 256 only would show
     rounded = given[0].to(torch.bfloat16)
     pooled = PooledLayer.apply(rounded, *given[1:], 1e-5, 2, True)
-    weights = given[1].to(torch.bfloat16).float()
-    x = F.conv2d(rounded.float(), weights, padding=1).to(torch.bfloat16).float()
+    x = F.conv2d(rounded.float(), given[1].to(torch.bfloat16).float(), padding=1).to(torch.bfloat16).float()
     expected = F.max_pool2d(F.relu(F.batch_norm(x, None, None, *given[3:], training=True)), 2)
     assert pooled.dtype == torch.bfloat16
     torch.testing.assert_close(pooled.float(), expected, rtol=0.01, atol=0.01)

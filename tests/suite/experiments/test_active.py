@@ -60,8 +60,7 @@ def test_images_that_a_model_is_sure_of_are_still_told_apart(score):
 @pytest.mark.parametrize("acquisition", ["predictive entropy", "variation ratios"])
 @pytest.mark.parametrize(("label", "then"), [(0, 1.5), (1, -1.5)])
 def test_the_image_at_the_border_is_chosen_and_its_label_moves_the_border(acquisition, label, then):
-    task = line([-1.5, 0.01, 1.5], [0, label, 1])
-    assert chosen(task, acquisition, 2) == pytest.approx([0.01, then])
+    assert chosen(line([-1.5, 0.01, 1.5], [0, label, 1]), acquisition, 2) == pytest.approx([0.01, then])
 
 
 def test_random_choice_is_seeded_and_buys_no_image_twice():
@@ -173,8 +172,7 @@ def test_with_all_images_kept_the_last_arrival_is_an_ordinary_episode(adapting, 
 
 @pytest.mark.slow
 def test_one_head_of_simple_cnaps_is_never_better_than_several(adapting):
-    drawn = draws(small_study(), [blobs("blobs", "test")], FOUR_WAY, 2)
-    rows = continual.continual_learning(drawn, adapting, 2)
+    rows = continual.continual_learning(draws(small_study(), [blobs("blobs", "test")], FOUR_WAY, 2), adapting, 2)
     assert len(rows) == 2 * 2 * len(FILM) * 2 * 2
     keys = ["variant", "dataset", "episode", "film", "classes"]
     wide = rows.pivot(index=keys, columns="head", values="accuracy")
