@@ -193,10 +193,13 @@ def main() -> None:
     parser.add_argument("--out", type=Path, required=True, help="the folder for the tables and the figure")
     parser.add_argument("--episodes", type=int, default=60, help="of each setting and dataset")
     parser.add_argument("--queries", type=int, default=QUERIES, help=f"images of an episode; default: {QUERIES}")
-    parser.add_argument("--heads", nargs="+", metavar="HEAD", help=f"default: all but α-TIM (slow): {[*heads()]}")
+    parser.add_argument("--heads", nargs="+", help="default: all but α-TIM (slow); a wrong name lists them")
     parser.add_argument("--settings", nargs="+", metavar="SETTING", default=list(SETTINGS), help="default: all")
     options = parser.parse_args()
-    known = heads()
+    try:
+        known = heads()
+    except UserError as error:  # a package is missing
+        parser.error(str(error))
     chosen = [BASE, *(options.heads or [name for name in known if name not in (BASE, "α-TIM")])]
     for name, allowed in [(n, known) for n in chosen] + [(n, SETTINGS) for n in options.settings]:
         if name not in allowed:

@@ -199,12 +199,16 @@ def test_a_share_of_the_support_labels_is_wrong_and_queries_of_one_class_are_of_
         (["planted.npz", "--settings", "6-way"], "there is no '6-way'"),
         (["planted.npz", "planted.npz"], "the same name"),
         (["few.npz"], "has enough classes"),
+        (["planted.npz"], "needs the package easyfsl: pip install tcnaps[rivals]"),
+        (["--help"], "tcnaps_suite.experiments.rivals"),
     ],
 )
 def test_bad_files_and_names_are_named(root, file, monkeypatch, capsys, options, said):
     np.savez("short.npz", features=np.ones((3, 2)), labels=[0, 1])
     np.savez("few.npz", features=np.ones((30, 2)), labels=np.arange(30))
     (root / "text.npz").write_text("no archive")
+    if "rivals" in said:
+        monkeypatch.setitem(sys.modules, "easyfsl", None)
     with pytest.raises(SystemExit):
         run_heads(monkeypatch, *options, "--out", "out")
-    assert said in capsys.readouterr().err
+    assert said in "".join(capsys.readouterr())
