@@ -3,7 +3,7 @@
     python benchmarks/trust.py birds.npz textures.npz --out results/bench
 
 A file holds `features` (n, d) and `labels` (n,). A folder has 5 or up to 10 classes, 2 to 5 examples of each, 5 to 29
-images to be labelled of each, 10 images of a further class, and 10 of the next file.
+images to be labelled of each, 10 images of a further class, and 10 draws, with replacement, from the next file.
 """
 
 import argparse
