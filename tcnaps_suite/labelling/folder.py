@@ -110,8 +110,7 @@ def _given_features(file: Path, names: pd.Series) -> np.ndarray:
 
 def read_table(file: Path) -> dict[str, str]:
     """File → label, from a table with these columns."""
-    rows = read_rows(file)
-    return dict(zip(rows["file"], rows["label"]))
+    return dict(read_rows(file)[["file", "label"]].itertuples(index=False))
 
 
 def read_rows(file: Path) -> pd.DataFrame:

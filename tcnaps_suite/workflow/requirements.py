@@ -69,7 +69,10 @@ def _reachable(split: ImageSource, protocol: FixedProtocol | VariableProtocol) -
     if isinstance(protocol, VariableProtocol) and split.superclasses is not None:
         members = Counter(split.superclasses)
         return np.flatnonzero([members[name] >= protocol.minimum_way for name in split.superclasses])
-    return np.arange(len(split.class_sizes))
+    if isinstance(protocol, FixedProtocol) and not protocol.replacement:  # draws among classes with enough images
+        large = np.flatnonzero(split.class_sizes >= protocol.shot + protocol.queries_per_class)
+        return large if len(large) >= protocol.way else np.arange(split.n_classes)
+    return np.arange(split.n_classes)
 
 
 def open_usable(

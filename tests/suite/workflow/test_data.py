@@ -125,7 +125,9 @@ def test_too_many_episodes_without_replacement_are_known_before_the_run():
         ((9, 9, 9), GROUPS, VariableProtocol(minimum_way=3), "no superclass has the 3 classes"),
         ((9, 9, 9), {"spans": ((0, 1),)}, VariableProtocol(minimum_way=3), "no node of the hierarchy has 3 to 392"),
         ((9, 1, 9), GROUPS, VariableProtocol(minimum_way=2), "class 'class 1' has 1 image"),
+        ((9, 4, 9, 4), {}, FixedProtocol(**FIXED, replacement=False), "class 'class 1' has 4 images, fewer than 2"),
         # Classes that no episode can draw may be small.
+        ((9, 4, 9, 9), {}, FixedProtocol(**FIXED, replacement=False), None),
         ((9, 9, 1), GROUPS, VariableProtocol(minimum_way=2), None),
         ((9, 9, 1), {"spans": ((0, 1), (0, 1, 2))}, VariableProtocol(minimum_way=2, maximum_span=2), None),
     ],
