@@ -44,16 +44,16 @@ class Head:
 
     def __post_init__(self) -> None:
         for setting in fields(self):
-            allowed, value = get_args(setting.type), getattr(self, setting.name)
-            if isinstance(setting.default, str) and value not in allowed:
+            allowed, value = get_args(setting.type) or (False, True), getattr(self, setting.name)
+            if isinstance(setting.default, (bool, str)) and value not in allowed:
                 raise ValueError(f"{setting.name} is {value!r}; it must be one of {', '.join(map(repr, allowed))}")
         if not _is_positive(self.identity_weight):
             raise ValueError(f"identity_weight is {self.identity_weight!r}; it must be above 0 and finite")
         for scale in self.scale if _are_several(self.scale) else (self.scale,):
             if scale != "auto" and not _is_positive(scale):
                 raise ValueError(f"scale is {scale!r}; it must be above 0 and finite, or 'auto'")
-        if not 0 < self.uniform_weight <= 1:
-            raise ValueError(f"uniform_weight is {self.uniform_weight}; it must be above 0 and at most 1")
+        if not _is_positive(self.uniform_weight) or self.uniform_weight > 1:
+            raise ValueError(f"uniform_weight is {self.uniform_weight!r}; it must be above 0 and at most 1")
         prior = self.class_prior
         given = isinstance(prior, tuple) and min(prior, default=0) > 0 and math.isclose(sum(prior), 1, rel_tol=1e-5)
         if prior not in (None, "estimated") and not given:

@@ -43,8 +43,7 @@ def test_parts_are_those_of_the_analysis_of_variance_by_hand():
 )
 def test_intervals_cover_19_cases_of_20(replicates, sizes):
     """Nothing, little and much of each: training, episode and both together."""
-    n = 3000
-    estimated = estimates(simulated(n, replicates, 2, 15, sizes, seed=1), ["run"], "value")
+    estimated = estimates(simulated(3000, replicates, 2, 15, sizes, seed=1), ["run"], "value")
     assert 0.93 < (estimated["value"].abs() <= estimated["interval"]).mean() < 0.98
 
 
@@ -68,8 +67,7 @@ def test_trainings_that_agree_by_luck_do_not_make_the_interval_narrow(in_common,
 def test_at_the_level_of_the_p_value_the_interval_reaches_zero():
     (row,) = estimates(simulated(1, 3, 2, 15, (0.3, 1, 1), seed=4), ["run"], "value").to_dict("records")
     for difference in (0.1, 1.0, 3.0):
-        p = intervals.p_value(row, difference)
-        assert intervals.crossed_half_width(row, 1 - p) == pytest.approx(difference)
+        assert intervals.crossed_half_width(row, 1 - intervals.p_value(row, difference)) == pytest.approx(difference)
     assert intervals.p_value(row, row["interval"]) == pytest.approx(0.05) and intervals.p_value(row, 100.0) < 1e-3
     assert np.isnan(intervals.p_value(row | {"of_episodes": np.nan}, 1.0))
 

@@ -200,13 +200,15 @@ def test_what_cannot_be_computed_is_refused():
 
 @pytest.mark.parametrize(
     ("setting", "value"),
-    [("identity_weight", 0), ("uniform_weight", 0)]
+    [("identity_weight", 0), ("uniform_weight", 0), ("uniform_weight", "1"), ("log_determinant", "yes")]
     + [("class_prior", value) for value in ((), (0.5, 0.6), (1.0, 0.0))]
     + [("scale", value) for value in (-1.0, float("inf"), float("nan"))],
 )
-def test_settings_out_of_range_are_refused(setting, value):
+def test_settings_of_a_wrong_type_or_out_of_range_are_refused(setting, value):
+    head = Head()
+    vars(head)[setting] = value  # past the tests' own check of types
     with pytest.raises(ValueError, match=setting):
-        Head(**{setting: value})
+        head.__post_init__()
 
 
 @pytest.mark.parametrize("kind", [np.asarray, torch.Tensor.tolist, torch.Tensor.half, lambda x: x.numpy()[::-1][::-1]])
