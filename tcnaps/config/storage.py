@@ -32,9 +32,9 @@ def replacing(path: str | Path) -> Iterator[Path]:
         finally:
             with contextlib.suppress(OSError):
                 temporary.unlink(missing_ok=True)
-                for file in partial_files(path):
-                    if file.stat().st_mtime < path.stat().st_mtime - 86_400:  # seconds
-                        file.unlink()
+                for left in partial_files(path):
+                    if left.stat().st_mtime < path.stat().st_mtime - 86_400:  # seconds
+                        left.unlink()
 
 
 def partial_files(path: Path) -> Iterator[Path]:
