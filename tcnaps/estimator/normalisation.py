@@ -7,6 +7,7 @@ import numpy as np
 from jaxtyping import Bool, Float, Int
 
 POWER = 0.7  # of features that are never negative, such as those behind a ReLU, whose distribution has a long tail
+KEPT = 0.5  # of the labelled classes' mean, or of the rows' deviation from it if that is less; the rest is subtracted
 ENTRY = 5.0  # of features of both signs: entries are cut at so many median deviations from their column's median
 COLUMN = 10.0  # columns that deviate more than this many times the median are in other units, and scaled to the median
 MAGNITUDES = 100.0  # times the median, from which on a warning says so
@@ -18,22 +19,20 @@ TINY = 1e-12
 
 @dataclass(frozen=True)
 class Normalisation:
-    """Turns rows of X into rows about the labelled classes' mean, of length 1 unless they have few dimensions.
-
-    The mean is that of the labelled classes and not of all rows, which would assume equally frequent classes.
-    """
+    """Subtracts a part of a mean from rows of X, and brings them to length 1 unless they have few dimensions."""
 
     largest: float  # of all entries of X, by which they are divided, so that no square overflows
     limits: tuple[Float[np.ndarray, "d"] | float, Float[np.ndarray, "d"] | float]  # to which entries are cut
     divisors: Float[np.ndarray, "d"]  # 1, or more for columns in other units
     power: float
     longest: float  # rows beyond it are shortened to it
-    centre: Float[np.ndarray, "d"]
+    centre: Float[np.ndarray, "d"]  # a part of the labelled classes' mean; all rows' would assume equal classes
     unit: bool  # whether rows end with length 1
 
     def __call__(self, X: Float[np.ndarray, "n d"]) -> Float[np.ndarray, "n d"]:
         X = np.clip(X / self.largest, *self.limits) / self.divisors
-        return self._centred(_shortened(_powered(X, self.power), self.longest))
+        X = X if self.power == 1 else np.maximum(X, 0) ** self.power  # new rows may be negative
+        return self._centred(_shortened(X, self.longest))
 
     def _centred(self, X: np.ndarray) -> np.ndarray:
         X = X - self.centre
@@ -50,12 +49,15 @@ def normalised(
     X = np.clip(X, *limits)
     divisors = column_divisors(X)
     power = POWER if X.min() >= 0 else 1.0
-    X = _powered(X / divisors, power)
+    X = (X / divisors) ** power
     longest = ROW * float(np.median(np.linalg.norm(X, axis=1))) or np.inf  # 0: most rows are zero
     X = _shortened(X, longest)
     members = X[labelled]
     centre = np.mean([members[codes == k].mean(0) for k in np.unique(codes)], axis=0).astype(X.dtype)
-    unit = effective_dimensions(X[:: -(-len(X) // LOOKED_AT)]) >= DIMENSIONS
+    some = X[:: -(-len(X) // LOOKED_AT)]
+    unit = effective_dimensions(some) >= DIMENSIONS
+    deviation = np.square(some - centre).sum(1).mean() ** 0.5
+    centre *= 1 - unit * KEPT * min(1, deviation / max(np.linalg.norm(centre), TINY))
     done = Normalisation(largest, limits, divisors, power, longest, centre, unit)
     return done._centred(X), done
 
@@ -96,10 +98,6 @@ def effective_dimensions(X: Float[np.ndarray, "n d"]) -> float:
 def _medians(X: np.ndarray) -> np.ndarray:  # of columns: four times as fast as np.median where rows are few
     X = np.sort(X, 0)
     return (X[(len(X) - 1) // 2] + X[len(X) // 2]) / 2
-
-
-def _powered(X: np.ndarray, power: float) -> np.ndarray:
-    return X if power == 1 else np.maximum(X, 0) ** power
 
 
 def _shortened(X: np.ndarray, longest: float) -> np.ndarray:
