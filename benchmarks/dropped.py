@@ -7,7 +7,6 @@ Files as for heads.py. Each setting takes the place of one of the estimator's ow
 
 import argparse
 import math
-from dataclasses import replace
 from pathlib import Path
 from unittest.mock import patch
 
@@ -29,15 +28,10 @@ def about_all_rows(X: np.ndarray, labelled: np.ndarray, codes: np.ndarray) -> tu
     return normalised(X, np.ones(len(X), bool), np.zeros(len(X), int))
 
 
-def about_zero(X: np.ndarray, labelled: np.ndarray, codes: np.ndarray) -> tuple[np.ndarray, Normalisation]:
-    """`normalised`, without a centre."""
-    done = replace(normalised(X, labelled, codes)[1], centre=np.zeros(X.shape[1], X.dtype))
-    return done(X), done
-
-
 REPLACED = {  # idea: what takes whose place
-    "centred about the mean of all rows": ("estimator.classifier.normalised", about_all_rows),
-    "not centred": ("estimator.classifier.normalised", about_zero),
+    "half of the mean of all rows subtracted": ("estimator.classifier.normalised", about_all_rows),
+    "all of the mean subtracted": ("estimator.normalisation.KEPT", 0.0),
+    "hardly any of the mean subtracted": ("estimator.normalisation.KEPT", 1.0),
     "features to the power ½": ("estimator.normalisation.POWER", 0.5),
     "features as they are": ("estimator.normalisation.POWER", 1.0),
     "identity_weight: a third": ("estimator.classifier.IDENTITY_SHARE", 0.1),
