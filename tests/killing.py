@@ -84,7 +84,7 @@ def kill_after(run: psutil.Process, seconds: float, generator: random.Random) ->
 def outcome(root: Path) -> dict[str, object]:
     """All that must be the same: every file's bytes, but for what depends on time."""
     contents = {}
-    for file in sorted([*root.glob("results/**/*"), *root.glob("figures/**/*")]):
+    for file in sorted([*root.glob("results/**/[!.]*"), *root.glob("figures/**/[!.]*")]):
         name = file.relative_to(root)
         if not file.is_file() or "events." in file.name or {"notebooks", ".lock", "times"} & set(name.parts):
             continue

@@ -5,6 +5,7 @@ import hashlib
 import json
 import os
 from collections.abc import Iterator
+from glob import escape
 from pathlib import Path
 
 from tcnaps.config.errors import UserError
@@ -39,7 +40,7 @@ def replacing(path: str | Path) -> Iterator[Path]:
 
 def partial_files(path: Path) -> Iterator[Path]:
     """The temporary files of `replacing`; they end in the same suffix, which writers look at."""
-    return path.parent.glob(f".partial.*.{path.name}")
+    return path.parent.glob(f".partial.*.{escape(path.name)}")
 
 
 @contextlib.contextmanager

@@ -55,9 +55,9 @@ class TransductiveMahalanobisClassifier(ClassifierMixin, BaseEstimator):
             "estimated" sets it at every step. "balancing" pushes towards equally frequent classes; use it if they are
             known to be so. "auto" refines in the way that suits the classes' estimated shares; it does not refine with
             fewer than three unlabelled rows per class (`tcnaps.estimator.class_shares`).
-        normalise: scales down outlying rows and columns in other units, subtracts half of the labelled classes' mean,
-            and brings rows to length 1 (`tcnaps.estimator.normalisation`). Switch it off for features that were
-            meta-trained for this classifier.
+        normalise: scales down outlying rows and columns in other units, subtracts half of the labelled classes' mean
+            or more, and brings rows to length 1 (`tcnaps.estimator.normalisation`). Switch it off for features that
+            were meta-trained for this classifier.
 
     Attributes:
         classes_: the labels, sorted.

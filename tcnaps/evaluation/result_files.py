@@ -77,7 +77,7 @@ def write_manifest(study: Study, training: str, files: Sequence[Path]) -> Path:
 def incomplete_evaluations(study: Study) -> dict[Path, str]:
     """The manifests that name a missing or damaged file of rows, each with a sentence that says what is wrong."""
     replicates, problems = [study.of_replicate(number) for number in range(len(study.seeds))], {}
-    for manifest in sorted(file for replicate in replicates for file in replicate.results_folder.glob("rows/*.json")):
+    for manifest in sorted(file for one in replicates for file in one.results_folder.glob("rows/[!.]*.json")):
         try:
             for name in json.loads(manifest.read_text(encoding="utf-8")).keys():
                 read_rows(manifest.parent / name)

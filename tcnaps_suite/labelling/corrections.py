@@ -38,8 +38,8 @@ def read_corrections(file: Path, folder: ImageFolder) -> tuple[dict[str, str], l
 def save_corrections(folder: ImageFolder, changes: Mapping[str, str | None]) -> None:
     """Adds corrections to corrections.csv, beside those that another page may have saved meanwhile.
 
-    The label None takes a correction back, and so does the class whose folder the image is in. The table's other
-    columns and rows stay as they are.
+    The label None takes a correction back, and so does the class whose folder the image is in. The other
+    rows stay as they are, and the table's further columns.
     """
     own, place = dict(zip(folder.images["file"], folder.images["label"])), folder.path / CORRECTIONS
     with naming(place), FileLock(folder.path / f".{CORRECTIONS}.lock"):
@@ -50,7 +50,7 @@ def save_corrections(folder: ImageFolder, changes: Mapping[str, str | None]) -> 
             row = rows.pop(file, {"file": for_spreadsheets(file)})
             if label not in (None, own.get(file)):
                 rows[file] = row | {"label": for_spreadsheets(label)}
-        write_text(place, pd.DataFrame(rows.values(), columns=table.columns).to_csv(index=False))
+        write_text(place, pd.DataFrame(rows.values(), columns=table.columns).to_csv(index=False, lineterminator="\r\n"))
 
 
 def for_spreadsheets(text: str) -> str:

@@ -91,7 +91,7 @@ def run_files(study: Study) -> tuple[list[Path], list[Path]]:
     results, figures = study.results_folder, study.figures_folder
     tables = [file for pattern in PATTERNS for file in results.glob(pattern)]
     tables = [file for file in tables if not {*WITHOUT, COPIES} & set(file.relative_to(results).parts)]
-    return tables, [file for file in figures.rglob("*.png") if COPIES not in file.parts]
+    return tables, [file for file in figures.rglob("[!.]*.png") if COPIES not in file.parts]
 
 
 def provenance(study: Study) -> dict[str, object]:

@@ -17,7 +17,7 @@ def test_a_failed_write_leaves_what_was_there(tmp_path):
 
 
 def test_writers_of_one_file_do_not_meet_and_what_a_killed_one_left_is_removed(tmp_path):
-    file, left = tmp_path / "table.csv", tmp_path / ".partial.0.table.csv"
+    file, left = tmp_path / "[1]**.csv", tmp_path / ".partial.0.[1]**.csv"
     left.touch()
     os.utime(left, (0, 0))
     with replacing(file) as temporary:

@@ -214,11 +214,11 @@ def test_corrections_are_kept_beside_those_of_another_page_and_taken_back(trees)
 
 def test_other_columns_of_the_corrections_stay(trees):
     first, second, third = (f"unlabelled/0 é%{number}.png" for number in range(3))
-    lines = ["note,file,label", "-,gone.png,elm", f'"=a, b",trees/{first},fir', f",{second},fir"]
+    lines = ["note,file,label", '"a\rb",gone.png,elm', f'"=a, b",trees/{first},fir', f",{second},fir"]
     (trees.path / "corrections.csv").write_text("\n".join(lines), encoding="utf-8-sig")
     save_corrections(trees, {first: "elm", second: None, third: "=oak"})
     expected = [*lines[:2], f'"=a, b",trees/{first},elm', f",{third},'=oak"]
-    assert (trees.path / "corrections.csv").read_text().splitlines() == expected
+    assert (trees.path / "corrections.csv").read_bytes().decode().split("\r\n") == [*expected, ""]
 
 
 def test_label_studio_gets_predictions_and_gives_annotations(trees):
