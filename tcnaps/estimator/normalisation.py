@@ -49,7 +49,7 @@ def normalised(
     X = np.clip(X, *limits)
     divisors = column_divisors(X)
     power = POWER if X.min() >= 0 else 1.0
-    X = (X / divisors) ** power
+    X = X / divisors if power == 1 else (X / divisors) ** power
     longest = ROW * float(np.median(np.linalg.norm(X, axis=1))) or np.inf  # 0: most rows are zero
     X = _shortened(X, longest)
     members = X[labelled]
