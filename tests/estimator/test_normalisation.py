@@ -19,8 +19,8 @@ def test_rows_have_length_1_about_a_part_of_the_mean_of_the_labelled_classes(off
     centred = X - centre + KEPT * min(1, deviation / length) * centre
     expected = centred / np.linalg.norm(centred, axis=1, keepdims=True)
     found, normalisation = normalised(X, labelled, codes)
-    np.testing.assert_allclose(found, expected, atol=1e-10)
-    np.testing.assert_allclose(normalisation(X), expected, atol=1e-10)
+    for rows_of_length_1 in (found, normalisation(X)):
+        np.testing.assert_allclose(rows_of_length_1, expected, atol=1e-12 * max(1, offset))
 
 
 def test_what_is_never_negative_is_raised_to_a_power_first(monkeypatch):
