@@ -4,6 +4,7 @@
 
 A file holds `features` (n, d) and `labels` (n,). A folder has 5 or up to 10 classes, 2 to 5 examples of each, 5 to 29
 images to be labelled of each, 10 images of a further class, and 10 draws, with replacement, from the next file.
+`own_flagged_if_shifted` is with all images to be labelled moved towards the next file's mean, `SHIFT` of the way.
 """
 
 import argparse
@@ -24,6 +25,7 @@ from tcnaps_suite.labelling.classify import new_estimator, points_of
 from tcnaps_suite.labelling.trust import calibrated, distance_to_classes, trust_of
 
 FOREIGN = 10  # images of a class without examples, and as many of another dataset
+SHIFT = 0.6
 FEWEST, MOST = 5, 30  # images to be labelled of each class
 
 
@@ -52,7 +54,7 @@ def judged(features: Float[np.ndarray, "n d"], given: Int[np.ndarray, "n"], true
     probabilities, own, truth = calibrated(raw, trust.temperature), true[unlabelled] >= 0, true[unlabelled]
     accuracy = (probabilities.argmax(1) == truth)[own].mean()
     possible = probabilities >= np.minimum(trust.rarest, probabilities.max(1, keepdims=True))
-    distances = distance_to_classes(points, given)[unlabelled]
+    distances = distance_to_classes(points, given, raw)
     farther = distances > trust.farthest
     return {
         "accuracy": accuracy,
@@ -92,7 +94,9 @@ def main() -> None:
     for (source, other), index in tqdm([(p, i) for p in pairs for i in range(options.folders)], desc="folders"):
         features, given, true = simulated_folder(source, other, index)
         facts = {"dataset": source.dataset, "folder": index, "shot": np.bincount(given[given >= 0]).min()}
-        rows.append(facts | judged(features, given, true))
+        shift = SHIFT * (other.images.mean(0) - source.images.mean(0)) * (given < 0)[:, None]
+        shifted = judged(features + shift, given, true)["own_flagged"]
+        rows.append(facts | judged(features, given, true) | {"own_flagged_if_shifted": shifted})
     table = pd.DataFrame(rows)
     write_csv(table, options.out / "trust-folders.csv")
     means = table.drop(columns=["dataset", "folder"]).groupby("shot").mean()

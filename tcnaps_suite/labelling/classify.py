@@ -79,8 +79,8 @@ def _clustered(
     for place, number in enumerate(label_next(points[unlabelled], probabilities), start=1):
         places[number] = str(place)
     if trust is not None:
+        foreign = distance_to_classes(points, codes, probabilities) > trust.farthest
         probabilities = calibrated(probabilities, trust.temperature)
-        foreign = distance_to_classes(points, codes)[unlabelled] > trust.farthest
         sets = ["; ".join(classes[row >= min(trust.rarest, row.max())]) for row in probabilities]
     order = (-probabilities).argsort(1, kind="stable")  # (n_unlabelled, way), the most probable class first
     guesses, runners_up = classes[order[:, 0]], classes[order[:, 1]]

@@ -20,6 +20,7 @@ FOLDS = 5  # at most; no more than the smallest class has examples
 OTHERS = 2000  # unlabelled images that take part in a fold, at most
 COVERED = 0.9  # share of the images whose sets hold the right label
 FAMILIAR = 0.9  # share of the left-out examples that are not taken for foreign images
+OFFSET = 0.4  # of the distance that unlabelled images have in common is no sign of foreign ones
 SHARED = 2.0  # this many examples count as one independent example in the interval, for they fail together
 LEARNING = 0.2  # errors fall with n examples per class as n to the power −0.2 (docs/my-images.md)
 TINY = 1e-12
@@ -54,9 +55,9 @@ def trust_of(
     for kept, left_out in StratifiedKFold(n_folds, shuffle=True, random_state=0).split(rows, labels):
         members = np.concatenate([rows[kept], rows[left_out], others])
         seen = np.where(np.arange(len(members)) < len(kept), codes[members], -1)
-        fitted, places = estimator.fit(points[members], seen), slice(len(kept), len(rows))
-        probabilities[left_out] = fitted.label_distributions_[places]
-        distances[left_out] = distance_to_classes(points[members], seen)[places]
+        unlabelled = estimator.fit(points[members], seen).label_distributions_[len(kept) :]
+        probabilities[left_out] = unlabelled[: len(left_out)]
+        distances[left_out] = distance_to_classes(points[members], seen, unlabelled)[: len(left_out)]
     right, temperature = probabilities.argmax(1) == labels, _temperature(probabilities, labels)
     of_truth = calibrated(probabilities, temperature)[np.arange(len(labels)), labels]
     fewer_errors = (1 - 1 / n_folds) ** LEARNING  # with all examples, as a factor
@@ -70,10 +71,17 @@ def calibrated(probabilities: Float[np.ndarray, "n way"], temperature: float) ->
     return softmax(np.log(np.maximum(probabilities, TINY)) / temperature, 1)
 
 
-def distance_to_classes(points: Float[np.ndarray, "n r"], codes: Int[np.ndarray, "n"]) -> Float[np.ndarray, "n"]:
-    """Distance of every image from the nearest mean of a class's labelled images."""
-    means = [points[codes == k].mean(0) for k in range(codes.max() + 1)]
-    return np.min([np.linalg.norm(points - mean, axis=1) for mean in means], axis=0)
+def distance_to_classes(
+    points: Float[np.ndarray, "n r"], codes: Int[np.ndarray, "n"], probabilities: Float[np.ndarray, "u way"]
+) -> Float[np.ndarray, "u"]:
+    """Distance of every unlabelled image (code −1) from the nearest mean of a class's labelled images.
+
+    Unlabelled images may all differ from the examples, as another camera's do: a part of that is taken off first.
+    """
+    means = np.stack([points[codes == k].mean(0) for k in range(codes.max() + 1)])
+    unlabelled = points[codes < 0]
+    unlabelled = unlabelled - OFFSET * np.median(unlabelled - probabilities @ means, axis=0)
+    return np.min([np.linalg.norm(unlabelled - mean, axis=1) for mean in means], axis=0)
 
 
 def _temperature(probabilities: Float[np.ndarray, "n way"], labels: Int[np.ndarray, "n"]) -> float:

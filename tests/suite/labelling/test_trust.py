@@ -51,10 +51,14 @@ def test_temperature_keeps_the_order_and_flattens_or_sharpens():
     assert calibrated(rows, 2.0)[0].max() < 0.7 < calibrated(rows, 0.5)[0].max()
 
 
-def test_distances_are_to_the_nearest_class_of_labelled_images():
-    features, given, _ = planted(0, noise=0.01, foreign=1)
-    distances = distance_to_classes(points_of(features, given), given)
+def test_distances_are_to_the_nearest_class_of_labelled_images_and_less_of_what_all_unlabelled_have_in_common():
+    features, given, true = planted(0, noise=0.01, foreign=1)
+    points, others = points_of(features, given), given < 0
+    right = np.eye(given.max() + 1)[true[others]]
+    distances = distance_to_classes(points, given, right)
     assert distances[-2:].min() > 10 * distances[:-2].max()
+    shifted = distance_to_classes(np.column_stack([points, 5.0 * others]), given, right)
+    assert shifted == pytest.approx(np.hypot(distances, 3.0))
 
 
 def test_the_bench_writes_a_row_per_folder_and_means(tmp_path, monkeypatch, capsys):
