@@ -189,9 +189,9 @@ class LabelPage(ui.StudyWidget):
     def _undo(self) -> None:
         if self._before:
             changes = self._before[-1]
+            self.gallery.selected = next((file for file in self._files if file in changes), self._files[0])
             self._save(changes)
             self._before.pop()
-            self.gallery.selected = next((file for file in self._files if file in changes), self._files[0])
 
     def _save(self, changes: dict[str, str | None]) -> None:
         corrections.save_corrections(self.folder, changes)
