@@ -95,9 +95,9 @@ def effective_dimensions(X: Float[np.ndarray, "n d"]) -> float:
     return float(products.trace() ** 2 / squares) if squares > 0 else 0.0
 
 
-def _medians(X: np.ndarray) -> np.ndarray:  # of columns: four times as fast as np.median where rows are few
-    X = np.sort(X, 0)
-    return (X[(len(X) - 1) // 2] + X[len(X) // 2]) / 2
+def _medians(X: np.ndarray) -> np.ndarray:  # of columns: several times as fast as np.median where rows are few
+    X = np.sort(np.ascontiguousarray(X.T), 1)
+    return (X[:, (X.shape[1] - 1) // 2] + X[:, X.shape[1] // 2]) / 2
 
 
 def _shortened(X: np.ndarray, longest: float) -> np.ndarray:

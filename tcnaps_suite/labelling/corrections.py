@@ -38,8 +38,8 @@ def read_corrections(file: Path, folder: ImageFolder) -> tuple[dict[str, str], l
 def save_corrections(folder: ImageFolder, changes: Mapping[str, str | None]) -> None:
     """Adds corrections to corrections.csv, beside those that another page may have saved meanwhile.
 
-    The label None takes a correction back, and so does the class whose folder the image is in. The other
-    rows stay as they are, and the table's further columns.
+    The label None takes a correction back, and so does the class whose folder the image is in. The other rows stay as
+    they are, and the table's further columns, such as notes: without a label where their correction was taken back.
     """
     own, place = dict(zip(folder.images["file"], folder.images["label"])), folder.path / CORRECTIONS
     with naming(place), FileLock(folder.path / f".{CORRECTIONS}.lock"):
@@ -48,8 +48,9 @@ def save_corrections(folder: ImageFolder, changes: Mapping[str, str | None]) -> 
         rows = {names.get(row["file"], row["file"]): row for row in table.to_dict("records")}
         for file, label in changes.items():
             row = rows.pop(file, {"file": for_spreadsheets(file)})
-            if label not in (None, own.get(file)):
-                rows[file] = row | {"label": for_spreadsheets(label)}
+            label = "" if label in (None, own.get(file)) else for_spreadsheets(label)
+            if label or any(row[name] for name in row.keys() - {"file", "label"}):
+                rows[file] = row | {"label": label}
         write_text(place, pd.DataFrame(rows.values(), columns=table.columns).to_csv(index=False, lineterminator="\r\n"))
 
 
@@ -115,12 +116,13 @@ def _resolved(
     found, unknown, names = {}, [], {}
     folders = {name.partition("/")[0] for name in files} - {folder.path.resolve().name}
     for image, label in pairs.items():
-        if (known := classes.get(label, classes.get(normal(label)))) is None:
+        if (known := classes.get(label, classes.get(normal(label)))) is None and label:
             raise UserError(f"{file}: {image} has the label '{label}'{nearest(label, [*folder.classes, NONE])}")
         if (name := _name_in_folder(image, files, folders)) is None:
             unknown.append(image)
         else:
-            found[name], names[image] = known, name
+            found |= {name: known} if label else {}
+            names[image] = name
     return found, unknown, names
 
 
