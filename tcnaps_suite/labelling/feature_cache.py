@@ -45,7 +45,7 @@ def digests_of(folder: Path, names: Sequence[str], readers: int) -> list[str | N
 def read_features(place: Path) -> dict[str, np.ndarray]:
     """Features by the SHA-256 of an image file's content. A damaged .npz is named and deleted."""
     features = {}
-    for file in sorted(place.glob("*.npz")):
+    for file in sorted(place.glob("[!.]*.npz")):
         try:
             with open(file, "rb") as opened, np.load(opened) as arrays:
                 features |= dict(zip(arrays["digests"].tolist(), arrays["features"], strict=True))

@@ -105,8 +105,10 @@ def test_a_damaged_file_is_named_and_its_features_are_computed_again(folder, see
     file = min(folder.glob(".features/*/*.npz"))  # of the first three
     file.write_bytes(damage(file.read_bytes()))
     (folder / ".features" / "digests.json").write_text('{"0/picture.bmp": 3}')
+    file.with_name(".partial.0.1.npz").touch()  # which another process is writing
     assert greys_of(folder) == expected and seen[NUMBER:] == [0, 1, 2]
     assert file.name in capsys.readouterr().err and not file.exists()
+    assert file.with_name(".partial.0.1.npz").exists()
 
 
 def test_features_of_another_version_are_kept_apart(folder, seen, monkeypatch):
