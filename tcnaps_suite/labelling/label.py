@@ -103,6 +103,7 @@ def _summary(folder: ImageFolder, labels: Labels, gone: list[str], abstain: floa
     said = f"Labelled {len(table)} images, from {len(labels.examples)} examples of {len(folder.classes)} classes"
     corrected, doubtful = (table["corrected"] == "yes").sum(), (table["label"] == "").sum()
     foreign, strange = (table["none_of_these"] == "perhaps").sum(), {*(folder.truth or {}).values()} - {*folder.classes}
+    first = table[table["label_next"] != ""].sort_values("label_next", key=lambda places: places.astype(int))["file"]
     remarks = [
         (len(left_out), f"{len(left_out)} files can't be used; unreadable.csv says why: {some(left_out)}."),
         (corrected, f"{corrected} of them are labelled by {by_hand.CORRECTIONS}, and were further examples."),
@@ -112,9 +113,8 @@ def _summary(folder: ImageFolder, labels: Labels, gone: list[str], abstain: floa
         (doubtful, f"{doubtful} have no label: their probability is below {abstain:g}, or they belong to no class."),
         (len(strange), f"truth.csv has labels that are no class: {some(sorted(strange))}."),
         (folder.truth is not None, folder.truth is not None and accuracy(labels)),
+        (len(first), f"Label these next, they help most: {', '.join(first[:3])}, … (column label_next)."),
     ]
-    first = table[table["label_next"] != ""].sort_values("label_next", key=lambda places: places.astype(int))["file"]
-    remarks.append((len(first), f"Label these next, they help most: {', '.join(first[:3])}, … (column label_next)."))
     return [f"{said}, by the features of {folder.source}.", *(remark for number, remark in remarks if number)]
 
 

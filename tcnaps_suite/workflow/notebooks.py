@@ -153,12 +153,11 @@ def _notebook(path: Path) -> Notebook:
         key = ".".join(map(str, ("tcnaps", *first["loc"])))
         raise UserError(f"{path}: metadata, {key}: {first['msg']}") from None
     if notebook.target and notebook.settings not in JOBS:
-        problem = f"'{notebook.settings}'{nearest(notebook.settings, JOBS)}"
-        raise UserError(f"{path}: metadata, tcnaps.settings: {problem}")
+        raise UserError(f"{path}: metadata, tcnaps.settings: '{notebook.settings}'{nearest(notebook.settings, JOBS)}")
     for parameter in (need.parameter for need in notebook.shown if need.parameter):
         if parameter not in parameters:
-            problem = f"shown: no parameter '{parameter}'{nearest(parameter, parameters)}"
-            raise UserError(f"{path}: metadata, tcnaps.{problem}")
+            near = nearest(parameter, parameters)
+            raise UserError(f"{path}: metadata, tcnaps.shown: no parameter '{parameter}'{near}")
     return notebook
 
 

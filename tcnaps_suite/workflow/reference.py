@@ -88,10 +88,9 @@ def keep(study: Study) -> str:
 
 
 def run_files(study: Study) -> tuple[list[Path], list[Path]]:
-    results, figures = study.results_folder, study.figures_folder
-    tables = [file for pattern in PATTERNS for file in results.glob(pattern)]
-    tables = [file for file in tables if not {*WITHOUT, COPIES} & set(file.relative_to(results).parts)]
-    return tables, [file for file in figures.rglob("[!.]*.png") if COPIES not in file.parts]
+    tables = [file for pattern in PATTERNS for file in study.results_folder.glob(pattern)]
+    tables = [file for file in tables if not {*WITHOUT, COPIES} & set(file.relative_to(study.results_folder).parts)]
+    return tables, [file for file in study.figures_folder.rglob("[!.]*.png") if COPIES not in file.parts]
 
 
 def provenance(study: Study) -> dict[str, object]:
