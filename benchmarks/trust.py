@@ -4,7 +4,7 @@
 
 A file holds `features` (n, d) and `labels` (n,). A folder has 5 or up to 10 classes, 2 to 5 examples of each, 5 to 29
 images to be labelled of each, 10 images of a further class, and 10 draws, with replacement, from the next file.
-`own_flagged_if_shifted` is with all images to be labelled moved towards the next file's mean, `SHIFT` of the way.
+`own_flagged_if_shifted` is with all images to be labelled moved by `SHIFT`.
 """
 
 import argparse
@@ -25,7 +25,7 @@ from tcnaps_suite.labelling.classify import new_estimator, points_of
 from tcnaps_suite.labelling.trust import calibrated, distance_to_classes, trust_of
 
 FOREIGN = 10  # images of a class without examples, and as many of another dataset
-SHIFT = 0.6
+SHIFT = 0.6  # of the way to the next file's mean
 FEWEST, MOST = 5, 30  # images to be labelled of each class
 
 

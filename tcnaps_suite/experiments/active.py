@@ -69,11 +69,8 @@ def learning_curve(
     score = ACQUISITIONS[acquisition]
     for bought in range(labels + 1):
         if bought:
-            if score is None:
-                chosen = int(generator.integers(len(task.pool)))
-            else:
-                chosen = int(score(classify(task.support, task.support_labels, task.pool)).argmax())
-            task = task.with_label_of(chosen)
+            chosen = generator.integers(len(task.pool)) if score is None else score(classify(*task[:3])).argmax()
+            task = task.with_label_of(int(chosen))
         predicted = classify(task.support, task.support_labels, task.held_out).argmax(1)
         yield (predicted == task.held_out_labels).double().mean().item()
 

@@ -72,12 +72,9 @@ def _task(folder: ImageFolder, row: tuple, score: float | None) -> dict:
     """A task with a row's label as a prediction, or as an annotation where there is no score."""
     address = LOCAL_FILES + quote(f"{folder.path.resolve().name}/{row.file}")
     result = {"result": [NAMES | {"value": {"choices": [row.label]}}]}
-    task = {"data": {"image": address, "name": row.file}, "annotations": [], "predictions": []}
-    if score is None:
-        task["annotations"].append(result)
-    else:
-        task["predictions"].append(result | {"score": score, "model_version": f"tcnaps {folder.source}"})
-    return task
+    prediction = result | {"score": score, "model_version": f"tcnaps {folder.source}"}
+    annotations, predictions = ([result], []) if score is None else ([], [prediction])
+    return {"data": {"image": address, "name": row.file}, "annotations": annotations, "predictions": predictions}
 
 
 def _read_label_studio(file: Path) -> dict[str, str]:
@@ -121,8 +118,9 @@ def _resolved(
         if (name := _name_in_folder(image, files, folders)) is None:
             unknown.append(image)
         else:
-            found |= {name: known} if label else {}
             names[image] = name
+            if label:
+                found[name] = known
     return found, unknown, names
 
 

@@ -107,9 +107,8 @@ class LabelPage(ui.StudyWidget):
             forward=(ui.button("", 40, "chevron-right"), lambda: self._turn(1)),
         )
         self._page = ui.text("tcnaps-page")
-        hints = {name: key for key, name in reversed(self._keys.items())}
+        hints = {name: key for key, name in reversed(self._keys.items())} | {NONE: NONE_KEY}
         names = {f"class-{k}": name for k, name in enumerate(self.folder.classes)} | {"none": NONE}
-        hints |= {NONE: NONE_KEY}
         buttons = {name: ui.button(f"{hints.get(text, '')}  {text}".strip(), None) for name, text in names.items()}
         correct = self.add(
             **{name: (button, partial(self._choose, names[name])) for name, button in buttons.items()},

@@ -20,7 +20,7 @@ FOLDS = 5  # at most; no more than the smallest class has examples
 OTHERS = 2000  # unlabelled images that take part in a fold, at most
 COVERED = 0.9  # share of the images whose sets hold the right label
 FAMILIAR = 0.9  # share of the left-out examples that are not taken for foreign images
-OFFSET = 0.4  # of the distance that unlabelled images have in common is no sign of foreign ones
+OFFSET = 0.4  # share of the unlabelled images' common offset from their classes that is taken off
 SHARED = 2.0  # this many examples count as one independent example in the interval, for they fail together
 LEARNING = 0.2  # errors fall with n examples per class as n to the power −0.2 (docs/my-images.md)
 TINY = 1e-12
@@ -76,7 +76,8 @@ def distance_to_classes(
 ) -> Float[np.ndarray, "u"]:
     """Distance of every unlabelled image (code −1) from the nearest mean of a class's labelled images.
 
-    Unlabelled images may all differ from the examples, as another camera's do: a part of that is taken off first.
+    Images of another camera may all differ from the examples in the same way. A part of this offset, the median of
+    image − expected class mean, is taken off first.
     """
     means = np.stack([points[codes == k].mean(0) for k in range(codes.max() + 1)])
     unlabelled = points[codes < 0]

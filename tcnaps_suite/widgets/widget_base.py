@@ -32,10 +32,8 @@ def styled(control: ipywidgets.Widget, description: str, width: int | None):
 
 
 def menu(description: str, width: int | None, options: Sequence, value: Any = None) -> Dropdown:
-    control = Dropdown(options=options)
-    if value is not None:
-        control.value = value
-    return styled(control, description, width)
+    chosen = {} if value is None else {"value": value}
+    return styled(Dropdown(options=options, **chosen), description, width)
 
 
 def button(description: str, width: int | None, icon: str = "") -> Button:
