@@ -41,9 +41,9 @@ PROCESSES = int(config.get("processes", 1))
 DEVICE = " ".join(f"--if-parameter {name} {config.get(name, default)}"
                   for name, default in (("device", "cpu"), ("processes", 1)))
 # What a job asks a cluster for: megabytes, and minutes until it is stopped. A profile may say otherwise for a rule.
-GPUS = {"gpu": PROCESSES} if config.get("device", "cpu") != "cpu" else {}
-TRAINS = {"mem_mb": 12_000 * PROCESSES, "runtime": 1440, **GPUS}
 DRAWS = {"mem_mb": 16_000, "runtime": 480}
+TRAINS = {"mem_mb": 12_000 * PROCESSES, "runtime": 1440}
+GPUS, GPU = ({"gpu": n} if config.get("device", "cpu") != "cpu" else {} for n in (PROCESSES, 1))
 
 
 async def unless_failed(job, error=False, postprocess=Job.postprocess, **options):
@@ -110,7 +110,7 @@ for replicate in [] if study.imported else REPLICATES if study.replicate_backbon
         log: notebook=made(replicate, "notebooks/02-pretrain.ipynb"),
         benchmark: times(f"pretrain{suffix(replicate)}")
         threads: max(PROCESSES, 2 if len(REPLICATES) == 1 else 1)  # several run side by side
-        resources: **TRAINS,
+        resources: **TRAINS, **GPUS,
         shell: RUN
 
 
@@ -130,7 +130,7 @@ for training, replicate in product([name for name in study.trainings if name not
         # Those with most to evaluate first, so that nothing has to wait for them at the end.
         priority: sum(training in evaluation.trainings for evaluation in study.evaluations.values())
         threads: PROCESSES
-        resources: **TRAINS,
+        resources: **TRAINS, **GPUS,
         shell: RUN
 
 
@@ -150,7 +150,7 @@ for training, replicate in product(evaluated(study), REPLICATES):
         log: notebook=made(replicate, f"notebooks/04-evaluate-{training}.ipynb"),
         benchmark: times(f"evaluate_{training}{suffix(replicate)}")
         threads: PROCESSES
-        resources: **TRAINS,
+        resources: **TRAINS, **GPUS,
         shell: RUN
 
 
@@ -167,5 +167,5 @@ for notebook, parameters in ((NOTEBOOKS[name], values) for name, values in SHOWN
             given=given(**parameters),
         log: notebook=made(study, f"notebooks/{notebook.name}.ipynb"),
         benchmark: times(notebook.rule)
-        resources: **(TRAINS if "device" in notebook.parameters else DRAWS),
+        resources: **(DRAWS | GPU if "device" in notebook.parameters else DRAWS),
         shell: RUN

@@ -129,8 +129,8 @@ def test_results_that_cannot_be_written_are_named(project, monkeypatch, capsys):
 def planned(profile):
     """What Snakemake itself prints of the miniature's jobs in a dry run with a profile, by rule."""
     command = [sys.executable, "-m", "snakemake", "--dry-run", "--forceall", "--printshellcmds", "--nolock"]
-    command += ["--workflow-profile", f"profiles/{profile}"]
-    command += ["--config", "study=configs/miniature.yaml", "device=cuda", "processes=2"]
+    command += ["--workflow-profile", f"profiles/{profile}", "--config", "study=configs/miniature.yaml"]
+    command += ["device=cuda", "processes=2", "--", "all", "all_differences"]
     path = os.pathsep.join([*stopping.plugins(), str(ROOT)])
     done = subprocess.run(command, cwd=ROOT, env=os.environ | {"PYTHONPATH": path}, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
@@ -141,9 +141,10 @@ def planned(profile):
 @pytest.mark.slow
 def test_jobs_that_train_ask_slurm_for_gpus_and_each_gets_its_own_parameters():
     jobs = planned("slurm")
-    assert {"pretrain", "meta_train_support", "evaluate_support", "accuracy"} <= jobs.keys()
+    assert {"pretrain", "meta_train_support", "evaluate_support", "accuracy", "differences"} <= jobs.keys()
     for name, text in jobs.items():
-        assert ("gpu=2" in text) == name.startswith(("pretrain", "meta_train", "evaluate")), name
+        gpus = 2 if name.startswith(("pretrain", "meta_train", "evaluate")) else int(name == "differences")
+        assert re.findall(r"gpu=(\d)", text) == [str(gpus)] * (gpus > 0), name
         assert "mem_mb=" in text and "runtime=" in text, name
         assert "device cuda" in text and "processes 2" in text, text
     for training in ("support", "support_and_query_refined"):
