@@ -5,8 +5,9 @@ labels of step 0 tell how even the shares are; `REFINEMENTS` go by that. docs/co
 """
 
 import math
+from collections.abc import Iterator
 from dataclasses import replace
-from itertools import chain
+from itertools import chain, takewhile
 
 import numpy as np
 import torch
@@ -24,6 +25,7 @@ PROBED = 5000  # query images that the probe looks at, at most
 MANY_LABELS = 10  # from this many support images per class on, refinement is first tried on left-out labels
 FOLDS = 5
 FEW_LABELS = 1  # up to this many support images of the rarest class, pushing towards equal shares takes more steps
+STAYING = 0.85  # share of the support images right at step 0 that every further step must keep in their classes
 ALLOWED = 2.0  # step 0 may underrate evenness by this / (query images per class · √support images of the rarest)
 
 Limits = tuple[int, int]  # of refinement steps: minimum, maximum
@@ -55,6 +57,7 @@ def cluster_by_shares(
     """`cluster`, with the refinement that `head_for` chooses after a probe; also returns the head that it used.
 
     It does not refine few query images. With many labels per class, it refines only if left-out labels gain by that.
+    It ends before a step that turns many support images out of their classes.
     `pushing` takes the place of the limits where it pushes towards equal shares and some class has few labels.
     """
     counts = torch.bincount(labels)
@@ -66,7 +69,18 @@ def cluster_by_shares(
         return cluster(support, labels, query, None, head, 0, 0), head
     head = _probed(support, labels, some, head, limits)
     pushes = counts.min() <= FEW_LABELS and head.prior_weight == EQUAL["prior_weight"]
-    return cluster(support, labels, query, None, head, *(pushing if pushes else limits)), head
+    return stopped(_anchored(support, labels, query, head), *(pushing if pushes else limits)), head
+
+
+def _anchored(support: Tensor, labels: Tensor, query: Tensor, head: Head) -> Iterator[Step]:
+    """Refinement steps, up to the first whose classes are no longer those of the support set (`STAYING`)."""
+
+    def staying(step: Step) -> int:
+        return int(((step.unlabelled_logits - step.log_prior).argmax(1) == labels).sum())
+
+    steps = refinement_steps(support, labels, query, support, head)
+    first = next(steps)
+    return chain([first], takewhile(lambda step: staying(step) >= STAYING * staying(first), steps))
 
 
 def right_of_left_out(

@@ -212,7 +212,8 @@ class Samples:
     def members(self) -> Float[Tensor, "m d"]:
         """The images that make up the classes from step 1 on: the support set and the refining images."""
         refining = self.points[self.refining]
-        return self.features if len(refining) == len(self.points) else torch.cat([self.support, refining])
+        together = not self.refining.start  # so that no copy is needed
+        return self.features[: len(self.support) + len(refining)] if together else torch.cat([self.support, refining])
 
 
 def member_weights(

@@ -66,7 +66,8 @@ def soft_k_means(
         if responsibilities is None or len(responsibilities) > 0:  # else every step equals step 0
             if responsibilities is None or head.update != "none":
                 distances, log_determinants = distances_from(responsibilities)  # (n_points, way), (way,)
-            scale, prior = scale_of(distances, head, number), log_prior(head, distances, responsibilities, number)
+            scale = scale_of(distances[: n_query or None], head, number)
+            prior = log_prior(head, distances, responsibilities, number)
             logits = logits_of(distances, log_determinants, scale, head) + prior  # equation 5
             if competing is not None:
                 logits = logits.masked_fill(~competing, -torch.inf)

@@ -109,6 +109,9 @@ def test_extra_images_refine_where_the_head_says_so(unlabelled):
         ours = trajectory(support, labels, query, extra, Head(unlabelled=unlabelled, **options), steps=3)
         expected = naive_trajectory(support, labels, query, 3, extra=extra, unlabelled=unlabelled, **options)
         assert relative_difference(ours, expected) < 1e-10
+    head = Head(unlabelled=unlabelled, scale="auto")
+    ours, alone = (trajectory(support, labels, query, *more, head=head) for more in ([extra], []))
+    assert torch.allclose(ours, alone) == (unlabelled == "query")
 
 
 @pytest.mark.parametrize("prior", [{}, {"class_prior": "estimated", "uniform_weight": 0.2}])
