@@ -5,9 +5,8 @@ labels of step 0 tell how even the shares are; `REFINEMENTS` go by that. docs/co
 """
 
 import math
-from collections.abc import Iterator
 from dataclasses import replace
-from itertools import chain, takewhile
+from itertools import chain
 
 import numpy as np
 import torch
@@ -25,7 +24,7 @@ PROBED = 5000  # query images that the probe looks at, at most
 MANY_LABELS = 10  # from this many support images per class on, refinement is first tried on left-out labels
 FOLDS = 5
 FEW_LABELS = 1  # up to this many support images of the rarest class, pushing towards equal shares takes more steps
-STAYING = 0.85  # share of the support images right at step 0 that every further step must keep in their classes
+STAYING = 0.8  # share of the support images right at step 0 that refinement must keep in their classes
 ALLOWED = 2.0  # step 0 may underrate evenness by this / (query images per class · √support images of the rarest)
 
 Limits = tuple[int, int]  # of refinement steps: minimum, maximum
@@ -57,7 +56,7 @@ def cluster_by_shares(
     """`cluster`, with the refinement that `head_for` chooses after a probe; also returns the head that it used.
 
     It does not refine few query images. With many labels per class, it refines only if left-out labels gain by that.
-    It ends before a step that turns many support images out of their classes.
+    It goes back to step 0 where refined classes lose their own support images.
     `pushing` takes the place of the limits where it pushes towards equal shares and some class has few labels.
     """
     counts = torch.bincount(labels)
@@ -69,18 +68,11 @@ def cluster_by_shares(
         return cluster(support, labels, query, None, head, 0, 0), head
     head = _probed(support, labels, some, head, limits)
     pushes = counts.min() <= FEW_LABELS and head.prior_weight == EQUAL["prior_weight"]
-    return stopped(_anchored(support, labels, query, head), *(pushing if pushes else limits)), head
-
-
-def _anchored(support: Tensor, labels: Tensor, query: Tensor, head: Head) -> Iterator[Step]:
-    """Refinement steps, up to the first whose classes are no longer those of the support set (`STAYING`)."""
-
-    def staying(step: Step) -> int:
-        return int(((step.unlabelled_logits - step.log_prior).argmax(1) == labels).sum())
-
     steps = refinement_steps(support, labels, query, support, head)
     first = next(steps)
-    return chain([first], takewhile(lambda step: staying(step) >= STAYING * staying(first), steps))
+    last = stopped(chain([first], steps), *(pushing if pushes else limits))
+    now, then = (((step.unlabelled_logits - step.log_prior).argmax(1) == labels).sum() for step in (last, first))
+    return (last if now >= STAYING * then else first), head
 
 
 def right_of_left_out(
