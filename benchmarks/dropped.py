@@ -39,6 +39,7 @@ REPLACED = {  # idea: what takes whose place
     "scale: a median gap of 1": ("method.class_statistics.MEDIAN_GAP", 1.0),
     "scale: a median gap of 4": ("method.class_statistics.MEDIAN_GAP", 4.0),
     "no bound on evenness by step 0": ("estimator.class_shares.ALLOWED", math.inf),
+    "never back to step 0": ("estimator.class_shares.STAYING", 0.0),
     "pushes by four steps": ("estimator.class_shares.FEW_LABELS", 0),
     "pushes by ten steps, with any labels": ("estimator.class_shares.FEW_LABELS", math.inf),
 }
