@@ -28,5 +28,4 @@ def planted(seed, way=5, shot=4, others=20, noise=1.0, foreign=0):
     classes = np.arange(way)
     true = np.r_[np.repeat(classes, shot), np.repeat(classes, others), np.repeat([-1, -2], foreign)]
     features = rng.standard_normal((way + 2, D))[true] + noise * rng.standard_normal((len(true), D))
-    given = np.where(np.arange(len(true)) < way * shot, true, -1)
-    return features.astype(np.float32), given, true
+    return features.astype(np.float32), np.where(np.arange(len(true)) < way * shot, true, -1), true

@@ -141,14 +141,13 @@ class Study(Section):
     @property
     def results_folder(self) -> Path:
         """results/<study> below the project's root; later replicates have subfolders."""
-        below = f"replicate-{self.replicate}" if self.replicate else ""
-        return (self.root or project_root()) / "results" / self.name / below
+        place = (self.root or project_root()) / "results" / self.name
+        return place / (f"replicate-{self.replicate}" if self.replicate else "")
 
     @property
     def figures_folder(self) -> Path:
         """Like `results_folder`, for figures."""
-        below = f"replicate-{self.replicate}" if self.replicate else ""
-        return project_root() / "figures" / self.name / below
+        return project_root() / "figures" / self.name / (f"replicate-{self.replicate}" if self.replicate else "")
 
     @property
     def origin(self) -> dict[str, str]:

@@ -178,8 +178,7 @@ def sample_shots(generator: Generator, class_sizes: PerClass, remaining: PerClas
     """
     way = len(class_sizes)
     weights = class_sizes * np.exp(generator.uniform(*LOG_WEIGHTS, way))
-    shares = weights / weights.sum() * (support_size - way)
-    return np.minimum(np.floor(shares).astype(np.int64) + 1, remaining)
+    return np.minimum(np.floor(weights / weights.sum() * (support_size - way)).astype(np.int64) + 1, remaining)
 
 
 def sample_uniform_shots(

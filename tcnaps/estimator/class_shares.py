@@ -56,8 +56,8 @@ def cluster_by_shares(
     """`cluster`, with the refinement that `head_for` chooses after a probe; also returns the head that it used.
 
     It does not refine few query images. With many labels per class, it refines only if left-out labels gain by that.
-    It goes back to step 0 where refined classes lose their own support images.
-    `pushing` takes the place of the limits where it pushes towards equal shares and some class has few labels.
+    It goes back to step 0 where classes lose their support images. `pushing` takes the place of the limits where it
+    pushes towards equal shares and some class has few labels.
     """
     counts = torch.bincount(labels)
     some = query[np.lexsort((query.sum(1), query[:, 0]))[:: -(-len(query) // PROBED) or 1]]  # the same in any order

@@ -169,8 +169,7 @@ class TransductiveMahalanobisClassifier(ClassifierMixin, BaseEstimator):
         """Probabilities of new rows under the classes as `fit` left them, in the order of `classes_`."""
         check_is_fitted(self)
         X = validate_data(self, X, reset=False, dtype=[np.float64, np.float32])
-        points = _tensor(self._normalisation(X)).to(self._fitted.members.dtype)
-        head = self._head()
+        points, head = _tensor(self._normalisation(X)).to(self._fitted.members.dtype), self._head()
         distances = equations.class_distances(points, self._fitted.statistics, head)
         logits = equations.logits_of(*distances, self.scale_, head)
         return (logits + torch.from_numpy(self.class_prior_).log()).softmax(1).numpy()

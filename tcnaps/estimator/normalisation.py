@@ -101,5 +101,4 @@ def _medians(X: np.ndarray) -> np.ndarray:  # of columns: several times as fast 
 
 
 def _shortened(X: np.ndarray, longest: float) -> np.ndarray:
-    lengths = np.linalg.norm(X, axis=1, keepdims=True)
-    return X * np.minimum(1, longest / np.maximum(lengths, TINY)).astype(X.dtype)
+    return X * np.minimum(1, longest / np.maximum(np.linalg.norm(X, axis=1, keepdims=True), TINY)).astype(X.dtype)

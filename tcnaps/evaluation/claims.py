@@ -230,9 +230,8 @@ def _published(contrast: Contrast) -> dict[str, float]:
         tables = pd.concat([read_published_averages(table) for table in (4, 3)])  # Table 4's first row is FEOT, too
         averages = tables.set_index(["model", "domain"])["accuracy"]
         plus, minus = (averages.get((model, contrast.domain), np.nan) for model in (contrast.plus, contrast.minus))
-        shuffled = published("shuffled-gains.csv").set_index(["model", "minus", "domain"])["difference"] / 100
-        one = contrast.plus, contrast.minus, contrast.domain
-        return {"paper": plus - minus, "shuffled": shuffled.get(one, np.nan)}
+        found = published("shuffled-gains.csv").set_index(["model", "minus", "domain"])["difference"] / 100
+        return {"paper": plus - minus, "shuffled": found.get((contrast.plus, contrast.minus, contrast.domain), np.nan)}
     fixed = read_published(2).query("way == 5").groupby(["model", "shot"])["accuracy"].mean()  # of both benchmarks
     if contrast.claim == "C8":
         names = (f"{name} CNAPS".replace(f"{MORE} CNAPS", " CNAPS + FETI") for name in (contrast.plus, contrast.minus))

@@ -18,8 +18,7 @@ EPISODE = ["evaluation", "dataset", "domain", "split", "queries_per_class", "epi
 
 def stopping_step(labels: Integer[np.ndarray, "n_steps_and_1 n_query"], minimum: int, maximum: int) -> int:
     """`stopping_steps` of one episode, from the class predicted for each query after refinement steps 0, 1, …"""
-    changed = (labels[1:] != labels[:-1]).any(axis=1)
-    return int(stopping_steps(changed[None], minimum, maximum)[0])
+    return int(stopping_steps((labels[1:] != labels[:-1]).any(axis=1)[None], minimum, maximum)[0])
 
 
 def stopping_steps(

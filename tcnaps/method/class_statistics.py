@@ -211,9 +211,8 @@ class Samples:
     @cached_property
     def members(self) -> Float[Tensor, "m d"]:
         """The images that make up the classes from step 1 on: the support set and the refining images."""
-        refining = self.points[self.refining]
-        together = not self.refining.start  # so that no copy is needed
-        return self.features[: len(self.support) + len(refining)] if together else torch.cat([self.support, refining])
+        rows, n_support = self.points[self.refining], len(self.one_hot)
+        return torch.cat([self.support, rows]) if self.refining.start else self.features[: n_support + len(rows)]
 
 
 def member_weights(

@@ -56,8 +56,7 @@ def test_records_come_back_in_order(file):
 
 @given(st.binary(max_size=300), st.integers(-(2**63), 2**63 - 1), st.booleans())
 def test_any_image_and_label_in_any_order(image, label, label_first):
-    features = [("image", bytes_list(image)), ("label", int64_list(label))]
-    written = example(*features[:: -1 if label_first else 1])
+    written = example(*[("image", bytes_list(image)), ("label", int64_list(label))][:: -1 if label_first else 1])
     assert parse_example(written) == (image, label)
     assert parse_example(example(("image", bytes_list(b"old")), ("label", int64_list(1))) + written) == (image, label)
 

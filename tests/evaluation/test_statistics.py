@@ -142,8 +142,7 @@ def test_episodes_are_never_pooled_silently(episodes, rows):
     with pytest.raises(ValueError):
         statistics.best(summary, pd.concat([episodes, episodes.assign(evaluation="other")]))
     with pytest.raises(ValueError):
-        both = pd.concat([rows, rows.assign(evaluation="other")])
-        statistics.refinement_grid(both, "support_and_query", [0], [1])
+        statistics.refinement_grid(pd.concat([rows, rows.assign(evaluation="other")]), "support_and_query", [0], [1])
 
 
 def test_pairs_need_the_same_episodes(episodes):

@@ -47,8 +47,7 @@ def test_every_step_has_its_number_and_further_ones_the_last():
     steps = list(islice(refinement_steps(support, labels, query, head=head), 5))
     assert [step.scale for step in steps] == [1, 0.5, 2, 2, 2]
     for step, before, weight in zip(steps[1:], steps, (-1, 0, 0, 0)):
-        shares = 0.5 / 3 + 0.5 * before.responsibilities.mean(0)
-        torch.testing.assert_close(step.log_prior, weight * shares.log())
+        torch.testing.assert_close(step.log_prior, weight * (0.5 / 3 + 0.5 * before.responsibilities.mean(0)).log())
 
 
 def test_a_learning_head_of_several_steps_starts_as_the_paper_s():

@@ -105,8 +105,7 @@ def _bilevel(content: dict, names: list[str]) -> tuple:
     groups = zip(_by_id(content["superclass_names"]), sizes, strict=True)
     above = [str(name) for name, size in groups for _ in range(size)]
     bounds = pairwise([0, *accumulate(_per_split(content, "superclasses_per_split"))])
-    counts = [sum(sizes[start:end]) for start, end in bounds]
-    return counts, _by_id(content["images_per_class"]), above, ()
+    return [sum(sizes[start:end]) for start, end in bounds], _by_id(content["images_per_class"]), above, ()
 
 
 def _hierarchical(content: dict, names: list[str]) -> tuple:

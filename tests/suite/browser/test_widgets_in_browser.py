@@ -167,8 +167,7 @@ def test_images_are_corrected_labelled_again_and_exported(site, trees, request):
     assert table.loc[[first, second], "label"].tolist() == ["beech", ""]
     view.locator(".tcnaps-tasks").click()
     expect(view.locator(".tcnaps-saved")).to_contain_text("label-studio.json")
-    tasks = json.loads((trees / "label-studio.json").read_text())
-    assert sum(bool(task["annotations"]) for task in tasks) == 11
+    assert sum(bool(task["annotations"]) for task in json.loads((trees / "label-studio.json").read_text())) == 11
     assert not page.console_errors and page.locator(".tcnaps-notice:visible").count() == 0
 
 

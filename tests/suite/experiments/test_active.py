@@ -174,13 +174,11 @@ def test_with_all_images_kept_the_last_arrival_is_an_ordinary_episode(adapting, 
 def test_one_head_of_simple_cnaps_is_never_better_than_several(adapting):
     rows = continual.continual_learning(draws(small_study(), [blobs("blobs", "test")], FOUR_WAY, 2), adapting, 2)
     assert len(rows) == 2 * 2 * len(FILM) * 2 * 2
-    keys = ["variant", "dataset", "episode", "film", "classes"]
-    wide = rows.pivot(index=keys, columns="head", values="accuracy")
+    wide = rows.pivot(index=["variant", "dataset", "episode", "film", "classes"], columns="head", values="accuracy")
     assert (wide["one head"] <= wide["several heads"])["Simple"].all()
     first = wide.xs(2, level="classes")
     assert (first["one head"] == first["several heads"]).all()  # one arrival: there is one head
-    first = first["one head"].unstack("film")
-    assert first.nunique(axis=1).eq(1).all()
+    assert first["one head"].unstack("film").nunique(axis=1).eq(1).all()
     assert (rows.loc[rows["film"] == ALL_KEPT, "difference"] == 0).all()
 
 

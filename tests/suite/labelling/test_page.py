@@ -65,8 +65,7 @@ def test_every_image_is_in_one_pile_with_its_examples_first(page, folder):
         files += shown(page)
     assert sorted(files) == sorted(page.folder.images["file"])
     set_to(page, pile=NEXT)
-    table = page.labels.table.set_index("label_next")["file"]
-    assert shown(page) == [table[str(place)] for place in range(1, 11)]
+    assert shown(page) == [page.labels.table.set_index("label_next")["file"][str(place)] for place in range(1, 11)]
     set_to(page, pile="ash", order="least certain first")
     least = shown(page)
     set_to(page, order="most certain first")

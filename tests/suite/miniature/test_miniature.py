@@ -79,8 +79,7 @@ def test_places_in_photographs_do_not_overlap():
 def test_crops_stay_inside_their_own_place():
     inside = np.full((200, 200, 3), 255, np.uint8)
     inside[50 : 50 + photographs.PLACE, 30 : 30 + photographs.PLACE] = 0  # the place is black, all else is white
-    seen = photographs.crops(np.random.default_rng(0), Image.fromarray(inside), 30, 50, 200, SIZE)
-    assert seen.max() == 0
+    assert photographs.crops(np.random.default_rng(0), Image.fromarray(inside), 30, 50, 200, SIZE).max() == 0
 
 
 def test_digits_are_prepared_as_the_scans_enlarged(tmp_path):

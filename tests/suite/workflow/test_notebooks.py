@@ -109,8 +109,7 @@ def run(name):
     executed = Path("results/tiny/notebooks") / f"{name}.ipynb"
     parameters = {"study_file": STUDY_FILE} | EXTRA.get(name, {})
     run_notebook(Path("notebooks") / f"{name}.ipynb", executed, parameters, progress=False)
-    outputs = json.loads(executed.read_text())["cells"][-1]["outputs"]
-    return "".join("".join(output["text"]) for output in outputs)
+    return "".join("".join(output["text"]) for output in json.loads(executed.read_text())["cells"][-1]["outputs"])
 
 
 def missing(name):
