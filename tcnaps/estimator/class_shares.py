@@ -24,7 +24,7 @@ PROBED = 5000  # query images that the probe looks at, at most
 MANY_LABELS = 10  # from this many support images per class on, refinement is first tried on left-out labels
 FOLDS = 5
 FEW_LABELS = 1  # up to this many support images of the rarest class, pushing towards equal shares takes more steps
-STAYING = 0.8  # share of the support images right at step 0 that refinement must keep in their classes
+STAYING = 0.85  # share of the support images right at step 0 that refinement must keep in their classes
 ALLOWED = 2.0  # step 0 may underrate evenness by this / (query images per class · √support images of the rarest)
 
 Limits = tuple[int, int]  # of refinement steps: minimum, maximum
