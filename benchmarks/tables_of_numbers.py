@@ -61,7 +61,7 @@ def main() -> None:
     gains["planted"] = [gain(*planted(seed)) for seed in range(options.planted)]
     with patch("tcnaps.estimator.class_shares.STAYING", 0.0):
         gains["planted, never back to step 0"] = [gain(*planted(seed)) for seed in range(options.planted)]
-    table = pd.DataFrame({"table": gains, "difference": map(np.mean, gains.values())})
+    table = pd.DataFrame({"table": list(gains), "difference": list(map(np.mean, gains.values()))})
     table["interval"] = [stats.t.ppf(0.975, len(found) - 1) * stats.sem(found) for found in gains.values()]
     table["lost"] = [np.mean(np.array(found) < -LOSS) for found in gains.values()]
     table["draws"] = [len(found) for found in gains.values()]

@@ -24,7 +24,7 @@ PROBED = 5000  # query images that the probe looks at, at most
 MANY_LABELS = 10  # from this many support images per class on, refinement is first tried on left-out labels
 FOLDS = 5
 FEW_LABELS = 1  # up to this many support images of the rarest class, pushing towards equal shares takes more steps
-STAYING = 0.85  # share of the support images right at step 0 that refinement must keep in their classes
+STAYING = 0.85  # share of the support images right at step 0 that must stay in their classes; one may always leave
 ALLOWED = 2.0  # step 0 may underrate evenness by this / (query images per class · √support images of the rarest)
 
 Limits = tuple[int, int]  # of refinement steps: minimum, maximum
@@ -72,7 +72,7 @@ def cluster_by_shares(
     first = next(steps)
     last = stopped(chain([first], steps), *(pushing if pushes else limits))
     now, then = (((step.unlabelled_logits - step.log_prior).argmax(1) == labels).sum() for step in (last, first))
-    return (last if now >= STAYING * then else first), head
+    return (last if now >= min(STAYING * then, then - 1) else first), head
 
 
 def right_of_left_out(

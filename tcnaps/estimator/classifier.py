@@ -53,8 +53,8 @@ class TransductiveMahalanobisClassifier(ClassifierMixin, BaseEstimator):
             10. In few dimensions (`normalisation.DIMENSIONS`) both are 2, except with "balancing".
         class_prior: probability of each class, in the order of `classes_`; None is the paper's, where all are equal.
             "estimated" sets it at every step. "balancing" pushes towards equally frequent classes; use it if they are
-            known to be so. "auto" refines in the way that suits the classes' estimated shares; it does not refine with
-            fewer than three unlabelled rows per class (`tcnaps.estimator.class_shares`).
+            known to be so. "auto" refines in the way that suits the classes' estimated shares, but not with fewer than
+            three unlabelled rows per class, nor where classes lose labelled rows (`tcnaps.estimator.class_shares`).
         normalise: scales down outlying rows and columns in other units, subtracts half of the labelled classes' mean
             or more, and brings rows to length 1 (`tcnaps.estimator.normalisation`). Switch it off for features that
             were meta-trained for this classifier.
