@@ -109,7 +109,7 @@ for replicate in [] if study.imported else REPLICATES if study.replicate_backbon
             given=given(replicate=replicate.replicate),
         log: notebook=made(replicate, "notebooks/02-pretrain.ipynb"),
         benchmark: times(f"pretrain{suffix(replicate)}")
-        threads: max(PROCESSES, 2 if len(REPLICATES) == 1 else 1)  # several run side by side
+        threads: max(PROCESSES, 1 if len(REPLICATES) > 1 and study.replicate_backbone else 2)  # several: side by side
         resources: **TRAINS, **GPUS,
         shell: RUN
 
