@@ -40,8 +40,9 @@ REPLACED = {  # idea: what takes whose place
     "scale: a median gap of 4": ("method.class_statistics.MEDIAN_GAP", 4.0),
     "no bound on evenness by step 0": ("estimator.class_shares.ALLOWED", math.inf),
     "never back to step 0": ("estimator.class_shares.STAYING", 0.0),
-    "pushes by four steps": ("estimator.class_shares.FEW_LABELS", 0),
-    "pushes by ten steps, with any labels": ("estimator.class_shares.FEW_LABELS", math.inf),
+    "whitening: half the limit": ("estimator.whitening.TYPICAL", 0.25),
+    "whitening: twice the limit": ("estimator.whitening.TYPICAL", 1.0),
+    "mean of all rows subtracted, but not whitened": ("estimator.whitening.TYPICAL", math.inf),
 }
 ALWAYS = {  # idea: the estimator's arguments
     "the paper's refinement always": {"class_prior": None},

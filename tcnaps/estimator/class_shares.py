@@ -13,7 +13,9 @@ import torch
 from jaxtyping import Float
 from sklearn.model_selection import StratifiedKFold
 from torch import Tensor
+from torch.nn import Identity
 
+from tcnaps.estimator.whitening import Whitening, whitening
 from tcnaps.method.class_statistics import one_hot
 from tcnaps.method.clustering import Step, cluster, refinement_steps, stopped
 from tcnaps.method.episode import Features, Labels
@@ -23,7 +25,6 @@ FEWEST = 3  # query images per class, on average, that refinement needs to gain 
 PROBED = 5000  # query images that the probe looks at, at most
 MANY_LABELS = 10  # from this many support images per class on, refinement is first tried on left-out labels
 FOLDS = 5
-FEW_LABELS = 1  # up to this many support images of the rarest class, pushing towards equal shares takes more steps
 STAYING = 0.85  # share of the support images right at step 0 that must stay in their classes; one may always leave
 ALLOWED = 2.0  # step 0 may underrate evenness by this / (query images per class · √support images of the rarest)
 
@@ -31,7 +32,7 @@ Limits = tuple[int, int]  # of refinement steps: minimum, maximum
 PROBE = {"class_prior": "estimated", "uniform_weight": 0.5}
 EQUAL = {"class_prior": "estimated", "prior_weight": -1.0, "uniform_weight": 0.1}
 REFINEMENTS = (  # what suits shares that are more even than this
-    (0.98, EQUAL),  # equal classes: push towards equal shares
+    (0.97, EQUAL),  # equal classes: push towards equal shares
     (0.96, {"class_prior": None}),  # nearly equal ones: the paper's
     (0.92, {"class_prior": "estimated", "uniform_weight": 0.3}),  # unequal ones: estimated shares
     (0.77, {"class_prior": "estimated", "uniform_weight": 0.1}),
@@ -51,13 +52,19 @@ def head_for(even: float, head: Head) -> Head:
 
 
 def cluster_by_shares(
-    support: Features, labels: Labels, query: Features, head: Head, limits: Limits = (2, 4), pushing: Limits = (10, 10)
-) -> tuple[Step, Head]:
+    support: Features,
+    labels: Labels,
+    query: Features,
+    head: Head,
+    limits: Limits = (2, 4),
+    pushing: Limits = (10, 10),
+    whitens: bool = False,
+) -> tuple[Step, Head, Whitening | Identity]:
     """`cluster`, with the refinement that `head_for` chooses after a probe; also returns the head that it used.
 
     It does not refine few query images. With many labels per class, it refines only if left-out labels gain by that.
-    It goes back to step 0 where classes lose their support images. `pushing` takes the place of the limits where it
-    pushes towards equal shares and some class has few labels.
+    It goes back to step 0 where classes lose their support images. Where it pushes towards equal shares, `pushing`
+    takes the place of the limits, and features are whitened first if it `whitens`.
     """
     counts = torch.bincount(labels)
     some = query[np.lexsort((query.sum(1), query[:, 0]))[:: -(-len(query) // PROBED) or 1]]  # the same in any order
@@ -65,14 +72,20 @@ def cluster_by_shares(
     if refines and counts.min() >= MANY_LABELS:
         refines = right_of_left_out(support, labels, head, some, limits) > right_of_left_out(support, labels, head)
     if not refines:
-        return cluster(support, labels, query, None, head, 0, 0), head
-    head = _probed(support, labels, some, head, limits)
-    pushes = counts.min() <= FEW_LABELS and head.prior_weight == EQUAL["prior_weight"]
+        return cluster(support, labels, query, None, head, 0, 0), head, Identity()
+    head, whiten = _probed(support, labels, some, head, limits), Identity()
     steps = refinement_steps(support, labels, query, support, head)
     first = next(steps)
-    last = stopped(chain([first], steps), *(pushing if pushes else limits))
+    steps = chain([first], steps)
+    if head.prior_weight == EQUAL["prior_weight"]:
+        limits = pushing
+        if whitens:
+            rows, whiten = whitening(torch.cat([support, query]), len(counts))
+            support, query = rows[: len(labels)], rows[len(labels) :]
+            steps = refinement_steps(support, labels, query, support, head)
+    last = stopped(steps, *limits)
     now, then = (((step.unlabelled_logits - step.log_prior).argmax(1) == labels).sum() for step in (last, first))
-    return (last if now >= min(STAYING * then, then - 1) else first), head
+    return (last, head, whiten) if now >= min(STAYING * then, then - 1) else (first, head, Identity())
 
 
 def right_of_left_out(

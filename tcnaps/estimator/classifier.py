@@ -17,9 +17,11 @@ from sklearn.utils._param_validation import Interval, StrOptions
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, validate_data
 from torch import Tensor
+from torch.nn import Identity
 
 from tcnaps.estimator.class_shares import EQUAL, MANY_LABELS, Limits, cluster_by_shares, right_of_left_out
 from tcnaps.estimator.normalisation import column_divisors, normalised
+from tcnaps.estimator.whitening import Whitening, whitening
 from tcnaps.method import class_statistics as equations
 from tcnaps.method.clustering import cluster, in_working_precision, total_variance
 from tcnaps.method.head import Head
@@ -47,8 +49,7 @@ class TransductiveMahalanobisClassifier(ClassifierMixin, BaseEstimator):
             class) if that is less or, with ten or more labels per class, if it gets more left-out labels right; three
             times as much in few dimensions.
         minimum_steps: first refinement step after which unchanged labels end the refinement. "auto": the paper's 2, or
-            10 where refinement pushes towards equal classes, whose labels stop changing long before probabilities do:
-            with the class prior "balancing", and under "auto" with a single label of some class.
+            10 where refinement pushes towards equal classes, whose labels stop changing long before probabilities do.
         maximum_steps: last refinement step in any case; 0 means no refinement. "auto": 4, or 10 where the minimum is
             10. In few dimensions (`normalisation.DIMENSIONS`) both are 2, except with "balancing".
         class_prior: probability of each class, in the order of `classes_`; None is the paper's, where all are equal.
@@ -56,8 +57,9 @@ class TransductiveMahalanobisClassifier(ClassifierMixin, BaseEstimator):
             known to be so. "auto" refines in the way that suits the classes' estimated shares, but not with fewer than
             three unlabelled rows per class, nor where classes lose labelled rows (`tcnaps.estimator.class_shares`).
         normalise: scales down outlying rows and columns in other units, subtracts half of the labelled classes' mean
-            or more, and brings rows to length 1 (`tcnaps.estimator.normalisation`). Switch it off for features that
-            were meta-trained for this classifier.
+            or more, and brings rows to length 1 (`tcnaps.estimator.normalisation`). Where refinement pushes towards
+            equal classes, it whitens (`tcnaps.estimator.whitening`); "whitening" does this alone. Switch it off for
+            features that were meta-trained for this classifier.
 
     Attributes:
         classes_: the labels, sorted.
@@ -80,7 +82,7 @@ class TransductiveMahalanobisClassifier(ClassifierMixin, BaseEstimator):
         "minimum_steps": [Interval(Integral, 0, None, closed="left"), StrOptions({"auto"})],
         "maximum_steps": [Interval(Integral, 0, None, closed="left"), StrOptions({"auto"})],
         "class_prior": ["array-like", StrOptions({"auto", "estimated", "balancing"}), None],
-        "normalise": ["boolean"],
+        "normalise": ["boolean", StrOptions({"whitening"})],
     }
 
     def __init__(
@@ -109,10 +111,10 @@ class TransductiveMahalanobisClassifier(ClassifierMixin, BaseEstimator):
         codes = self._encode(y[labelled])
         if not self.normalise:
             column_divisors(X / (np.abs(X).max() or 1))  # which warns
-        X, self._normalisation = normalised(X, labelled, codes) if self.normalise else (X, np.asarray)
+        X, self._normalisation = normalised(X, labelled, codes) if self.normalise is True else (X, np.asarray)
         few = not getattr(self._normalisation, "unit", True)
-        limits = self._limits(2, 2 if few else 4)
-        pushing = limits if few and prior == "auto" else self._limits(10, 10)
+        whitens, limits = bool(self.normalise) and not few, self._limits(2, 2 if few else 4)
+        pushing = self._limits(10, 10) if whitens or prior == "balancing" else limits
         if labelled.all():
             warnings.warn("y contains no unlabelled rows (-1 or None): nothing refines the classes", stacklevel=2)
             limits = pushing = 0, 0
@@ -126,21 +128,29 @@ class TransductiveMahalanobisClassifier(ClassifierMixin, BaseEstimator):
         head, order = self._head(), np.argsort(~labelled, kind="stable")
         features = in_working_precision(features, spread, head)[order]
         del X  # a table as large as the features
-        support, points = features[: len(codes)].clone(), features[len(codes) :]
+        points, whiten = features, Identity()
+        if prior == "balancing":
+            limits = pushing
+            points, whiten = whitening(points, len(self.classes_)) if whitens and pushing[1] > 0 else (points, whiten)
+        support, points = points[: len(codes)], points[len(codes) :]
         if prior == "auto":
-            step, head = cluster_by_shares(support, codes, points, head, limits, pushing)
+            step, head, whiten = cluster_by_shares(support, codes, points, head, limits, pushing, whitens)
         else:
-            step = cluster(support, codes, points, None, head, *(pushing if prior == "balancing" else limits))
+            step = cluster(support, codes, points, None, head, *limits)
         self.n_iter_, self.scale_ = step.number, float(step.scale)
         self.class_prior_ = step.log_prior.softmax(0).numpy()
         weights = equations.one_hot(codes, len(self.classes_), features)
         self.label_distributions_ = torch.cat([weights, step.responsibilities]).numpy()[np.argsort(order)]
         self.transduction_ = self.classes_[self.label_distributions_.argmax(1)]
+        members = features[: len(codes)].clone()  # a view would keep all rows
         if step.refined_with is not None and head.update != "none":
-            support, weights = features, equations.member_weights(weights, step.refined_with)
-        self._fitted = _FittedClasses(support, weights, head)
-        self.means_ = equations.class_means(support, weights).numpy()
+            members, weights = features, equations.member_weights(weights, step.refined_with)
+        self._fitted = _FittedClasses(members, weights, head, whiten)
         return self
+
+    @property
+    def means_(self) -> Float[np.ndarray, "way d"]:
+        return equations.class_means(self._fitted.rows, self._fitted.weights).numpy()
 
     @property
     def covariances_(self) -> Float[np.ndarray, "way d d"]:
@@ -170,7 +180,7 @@ class TransductiveMahalanobisClassifier(ClassifierMixin, BaseEstimator):
         check_is_fitted(self)
         X = validate_data(self, X, reset=False, dtype=[np.float64, np.float32])
         points, head = _tensor(self._normalisation(X)).to(self._fitted.members.dtype), self._head()
-        distances = equations.class_distances(points, self._fitted.statistics, head)
+        distances = equations.class_distances(self._fitted.whiten(points), self._fitted.statistics, head)
         logits = equations.logits_of(*distances, self.scale_, head)
         return (logits + torch.from_numpy(self.class_prior_).log()).softmax(1).numpy()
 
@@ -222,18 +232,23 @@ class _FittedClasses:
     members: Float[Tensor, "m d"]
     weights: Float[Tensor, "m way"]
     head: Head
+    whiten: Whitening | Identity  # what members and new rows go through after normalisation
+
+    @cached_property
+    def rows(self) -> Float[Tensor, "m d"]:
+        return self.whiten(self.members)
 
     @cached_property
     def statistics(self) -> equations.ClassStatistics:
-        """`class_statistics`, where each class leaves out the members whose weight in it is lost in rounding."""
-        (m, d), counts = self.members.shape, self.weights.sum(0)
-        task = equations.covariance(self.members, self.head)
+        """`class_statistics`, where each class leaves out the rows whose weight in it is lost in rounding."""
+        (m, d), counts = self.rows.shape, self.weights.sum(0)
+        task = equations.covariance(self.rows, self.head)
         covariances = task.new_empty(len(counts), d, d)
         for k, (n, weights) in enumerate(zip(counts, self.weights.T)):
             counting = weights > torch.finfo(n.dtype).eps * n / m
-            class_covariance = equations.class_covariances(self.members[counting], weights[counting, None], self.head)
+            class_covariance = equations.class_covariances(self.rows[counting], weights[counting, None], self.head)
             covariances[k] = equations.regularised_covariances(class_covariance, task, n[None], self.head)[0]
-        return equations.ClassStatistics(equations.class_means(self.members, self.weights), covariances, counts)
+        return equations.ClassStatistics(equations.class_means(self.rows, self.weights), covariances, counts)
 
 
 class LabelledKFold(StratifiedKFold):

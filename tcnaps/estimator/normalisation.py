@@ -13,6 +13,7 @@ COLUMN = 10.0  # columns that deviate more than this many times the median are i
 MAGNITUDES = 100.0  # times the median, from which on a warning says so
 ROW = 5.0  # times the median row's length: longer rows are outliers
 DIMENSIONS = 4.0  # effective dimensions from which on a row's direction says enough, and its length is left out
+EMBEDDED = 100  # columns from which on it does, too, however few dimensions hold the variance
 LOOKED_AT = 2000  # rows that medians and effective dimensions are computed from
 TINY = 1e-12
 
@@ -55,7 +56,7 @@ def normalised(
     members = X[labelled]
     centre = np.mean([members[codes == k].mean(0) for k in np.unique(codes)], axis=0).astype(X.dtype)
     some = X[:: -(-len(X) // LOOKED_AT)]
-    unit = effective_dimensions(some) >= DIMENSIONS
+    unit = X.shape[1] >= EMBEDDED or effective_dimensions(some) >= DIMENSIONS
     deviation = np.square(some - centre).sum(1).mean() ** 0.5
     centre *= 1 - unit * KEPT * min(1, deviation / max(np.linalg.norm(centre), TINY))
     done = Normalisation(largest, limits, divisors, power, longest, centre, unit)

@@ -102,7 +102,7 @@ def points_of(features: Float[np.ndarray, "n d"], codes: Int[np.ndarray, "n"]) -
 
 def new_estimator(class_prior: object = "auto") -> TransductiveMahalanobisClassifier:
     """The estimator for `points_of` a folder's features."""
-    return TransductiveMahalanobisClassifier(class_prior=class_prior, normalise=False)
+    return TransductiveMahalanobisClassifier(class_prior=class_prior, normalise="whitening")
 
 
 def expected(trust: Trust | None) -> str:
