@@ -52,37 +52,29 @@ def head_for(even: float, head: Head) -> Head:
 
 
 def cluster_by_shares(
-    support: Features,
-    labels: Labels,
-    query: Features,
-    head: Head,
-    limits: Limits = (2, 4),
-    pushing: Limits = (10, 10),
-    whitens: bool = False,
+    support: Features, labels: Labels, query: Features, head: Head, limits: Limits = (2, 4), pushing: Limits = (0, 0)
 ) -> tuple[Step, Head, Whitening | Identity]:
-    """`cluster`, with the refinement that `head_for` chooses after a probe; also returns the head that it used.
+    """`cluster`, with the refinement that `head_for` chooses after a probe; also the head and the whitening it used.
 
     It does not refine few query images. With many labels per class, it refines only if left-out labels gain by that.
-    It goes back to step 0 where classes lose their support images. Where it pushes towards equal shares, `pushing`
-    takes the place of the limits, and features are whitened first if it `whitens`.
+    It goes back to step 0 where classes lose their support images. Where it pushes towards equal shares, it whitens
+    the features first, and `pushing` takes the place of the limits, if its maximum is not 0.
     """
-    counts = torch.bincount(labels)
+    counts, whiten = torch.bincount(labels), Identity()
     some = query[np.lexsort((query.sum(1), query[:, 0]))[:: -(-len(query) // PROBED) or 1]]  # the same in any order
     refines = len(query) >= FEWEST * len(counts) and limits[1] > 0
     if refines and counts.min() >= MANY_LABELS:
         refines = right_of_left_out(support, labels, head, some, limits) > right_of_left_out(support, labels, head)
     if not refines:
-        return cluster(support, labels, query, None, head, 0, 0), head, Identity()
-    head, whiten = _probed(support, labels, some, head, limits), Identity()
+        return cluster(support, labels, query, None, head, 0, 0), head, whiten
+    head = _probed(support, labels, some, head, limits)
     steps = refinement_steps(support, labels, query, support, head)
     first = next(steps)
     steps = chain([first], steps)
-    if head.prior_weight == EQUAL["prior_weight"]:
-        limits = pushing
-        if whitens:
-            rows, whiten = whitening(torch.cat([support, query]), len(counts))
-            support, query = rows[: len(labels)], rows[len(labels) :]
-            steps = refinement_steps(support, labels, query, support, head)
+    if pushing[1] > 0 and head.prior_weight == EQUAL["prior_weight"]:
+        rows, whiten = whitening(torch.cat([support, query]), len(counts))
+        support, query, limits = rows[: len(labels)], rows[len(labels) :], pushing
+        steps = refinement_steps(support, labels, query, support, head)
     last = stopped(steps, *limits)
     now, then = (((step.unlabelled_logits - step.log_prior).argmax(1) == labels).sum() for step in (last, first))
     return (last, head, whiten) if now >= min(STAYING * then, then - 1) else (first, head, Identity())

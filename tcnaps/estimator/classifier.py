@@ -114,7 +114,7 @@ class TransductiveMahalanobisClassifier(ClassifierMixin, BaseEstimator):
         X, self._normalisation = normalised(X, labelled, codes) if self.normalise is True else (X, np.asarray)
         few = not getattr(self._normalisation, "unit", True)
         whitens, limits = bool(self.normalise) and not few, self._limits(2, 2 if few else 4)
-        pushing = self._limits(10, 10) if whitens or prior == "balancing" else limits
+        pushing = self._limits(10, 10) if whitens or prior == "balancing" else (0, 0)
         if labelled.all():
             warnings.warn("y contains no unlabelled rows (-1 or None): nothing refines the classes", stacklevel=2)
             limits = pushing = 0, 0
@@ -128,13 +128,12 @@ class TransductiveMahalanobisClassifier(ClassifierMixin, BaseEstimator):
         head, order = self._head(), np.argsort(~labelled, kind="stable")
         features = in_working_precision(features, spread, head)[order]
         del X  # a table as large as the features
-        points, whiten = features, Identity()
-        if prior == "balancing":
-            limits = pushing
-            points, whiten = whitening(points, len(self.classes_)) if whitens and pushing[1] > 0 else (points, whiten)
+        points, whiten, limits = features, Identity(), pushing if prior == "balancing" else limits
+        if prior == "balancing" and whitens and limits[1] > 0:
+            points, whiten = whitening(points, len(self.classes_))
         support, points = points[: len(codes)], points[len(codes) :]
         if prior == "auto":
-            step, head, whiten = cluster_by_shares(support, codes, points, head, limits, pushing, whitens)
+            step, head, whiten = cluster_by_shares(support, codes, points, head, limits, pushing)
         else:
             step = cluster(support, codes, points, None, head, *limits)
         self.n_iter_, self.scale_ = step.number, float(step.scale)
