@@ -22,7 +22,7 @@ from tcnaps.method.episode import Features, Labels
 from tcnaps.method.head import Head
 
 FEWEST = 3  # query images per class, on average, that refinement needs to gain anything
-PROBED = 5000  # query images that the probe looks at, at most
+PROBED = 5000  # query images that the probe looks at, at most; with more, pushing takes no more steps than the rest
 MANY_LABELS = 10  # from this many support images per class on, refinement is first tried on left-out labels
 FOLDS = 5
 STAYING = 0.85  # share of the support images right at step 0 that must stay in their classes; one may always leave
@@ -58,7 +58,7 @@ def cluster_by_shares(
 
     It does not refine few query images. With many labels per class, it refines only if left-out labels gain by that.
     It goes back to step 0 where classes lose their support images. Where it pushes towards equal shares, it whitens
-    the features first, and `pushing` takes the place of the limits, if its maximum is not 0.
+    the features first, and `pushing` takes the place of the limits up to 5,000 images, if its maximum is not 0.
     """
     counts, whiten = torch.bincount(labels), Identity()
     some = query[np.lexsort((query.sum(1), query[:, 0]))[:: -(-len(query) // PROBED) or 1]]  # the same in any order
@@ -73,7 +73,7 @@ def cluster_by_shares(
     steps = chain([first], steps)
     if pushing[1] > 0 and head.prior_weight == EQUAL["prior_weight"]:
         rows, whiten = whitening(torch.cat([support, query]), len(counts))
-        support, query, limits = rows[: len(labels)], rows[len(labels) :], pushing
+        support, query, limits = rows[: len(labels)], rows[len(labels) :], pushing if len(query) <= PROBED else limits
         steps = refinement_steps(support, labels, query, support, head)
     last = stopped(steps, *limits)
     now, then = (((step.unlabelled_logits - step.log_prior).argmax(1) == labels).sum() for step in (last, first))

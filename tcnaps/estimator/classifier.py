@@ -49,7 +49,8 @@ class TransductiveMahalanobisClassifier(ClassifierMixin, BaseEstimator):
             class) if that is less or, with ten or more labels per class, if it gets more left-out labels right; three
             times as much in few dimensions.
         minimum_steps: first refinement step after which unchanged labels end the refinement. "auto": the paper's 2, or
-            10 where refinement pushes towards equal classes, whose labels stop changing long before probabilities do.
+            10 where refinement pushes towards equal classes, whose labels stop changing long before probabilities do
+            (under "auto" with up to 5,000 unlabelled rows).
         maximum_steps: last refinement step in any case; 0 means no refinement. "auto": 4, or 10 where the minimum is
             10. In few dimensions (`normalisation.DIMENSIONS`) both are 2, except with "balancing".
         class_prior: probability of each class, in the order of `classes_`; None is the paper's, where all are equal.

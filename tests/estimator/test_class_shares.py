@@ -65,10 +65,12 @@ CASES = [
 
 
 @pytest.mark.parametrize("shot, dimensions, options, steps", CASES)
-def test_it_pushes_by_ten_steps_unless_it_may_not_whiten_or_limits_are_given(shot, dimensions, options, steps):
+def test_it_pushes_by_ten_steps_unless_it_may_not_or_rows_are_many(shot, dimensions, options, steps, monkeypatch):
     support, codes, query, _ = clusters([shot] * 5, [12] * 5, dimensions, 4.0, 1.0, 0)
     X, y = np.concatenate([support, query]), np.concatenate([codes, np.full(60, -1)])
     assert TransductiveMahalanobisClassifier(**options).fit(X, y).n_iter_ == steps
+    monkeypatch.setattr("tcnaps.estimator.class_shares.PROBED", 59)
+    assert TransductiveMahalanobisClassifier(**options).fit(X, y).n_iter_ == min(steps, 2)
 
 
 def test_the_labels_of_step_0_bound_evenness(monkeypatch):
