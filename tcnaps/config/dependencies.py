@@ -17,12 +17,10 @@ JOBS = {
     "figures": ("seed", "replicates", "refinement", "evaluations", "datasets", "claims"),
     "differences": (*NETWORKS, "pretraining", "meta_training", "refinement", "evaluations", "datasets"),
 }
-TRAINING_CODE = ("tcnaps/method", "tcnaps/training", "tcnaps/episodes/sampling.py")
+TRAINING_CODE: tuple[str, ...] = ("tcnaps/method", "tcnaps/training", "tcnaps/episodes/sampling.py")
 # Statistics are computed from rows afterwards, so evaluations depend on one module of tcnaps/evaluation alone.
-CODE = {
-    **dict.fromkeys(("pretraining", "meta_training", "importing"), TRAINING_CODE),
-    "evaluation": (*TRAINING_CODE, "tcnaps/evaluation/evaluate.py"),
-}
+CODE = dict.fromkeys(("pretraining", "meta_training", "importing"), TRAINING_CODE)
+CODE["evaluation"] = (*TRAINING_CODE, "tcnaps/evaluation/evaluate.py")
 
 
 def dependencies(study: Study, job: str, training: str = "", evaluation: str = "", dataset: str = "") -> dict:

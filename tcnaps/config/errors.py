@@ -3,10 +3,8 @@
 import difflib
 from collections.abc import Iterable
 
-MAKE = (
-    "`make figures` in a terminal computes a study's results: some 20 minutes on two cores for the built-in study, "
-    "STUDY=<file> for any other."
-)
+MAKE = "`make figures` in a terminal computes a study's results: some 20 minutes on two cores for the built-in study, "
+MAKE += "STUDY=<file> for any other."
 
 
 class UserError(ValueError):

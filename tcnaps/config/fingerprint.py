@@ -15,8 +15,7 @@ COPIES = ".ipynb_checkpoints"  # where JupyterLab keeps a copy of every file tha
 
 def code_digest(*places: str) -> str:
     """A digest of modules and folders (paths from the project's root), without their comments and docstrings."""
-    paths = [HOME / place for place in places]
-    found = {file for path in paths for file in (path.rglob("*.py") if path.is_dir() else [path])}
+    found = {file for path in map(HOME.joinpath, places) for file in (path.rglob("*.py") if path.is_dir() else [path])}
     files = sorted(file for file in found if file.parent.name != COPIES)
     return digest_of([[file.relative_to(HOME).as_posix(), module_code(file)] for file in files])[:16]
 

@@ -73,11 +73,7 @@ def _between(n: int, size: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
 
 
 def to_rgb(
-    encoded: bytes,
-    fast: bool = False,
-    orient: bool = True,
-    check: Callable[[Image.Image], None] = lambda image: None,
-    side: int | None = None,
+    encoded: bytes, fast: bool = False, orient: bool = True, check: Callable | None = None, side: int | None = None
 ) -> Image.Image:
     """Decodes the content of an image file to RGB; a DatasetError says what is wrong with it.
 
@@ -86,13 +82,13 @@ def to_rgb(
     is decoded. JPEGs may be decoded at a fraction of their size, in which no side is shorter than `side`.
     """
     if fast and simplejpeg is None:
-        raise ImportError(
-            "The fast DCT needs the package simplejpeg: pip install 'tcnaps[records]', or set jpeg_dct to accurate."
-        )
+        remedy = "pip install 'tcnaps[records]', or set jpeg_dct to accurate"
+        raise ImportError(f"The fast DCT needs the package simplejpeg: {remedy}.")
     try:
         with warnings.catch_warnings(action="ignore"):  # of corrupt EXIF data, for instance
             image = Image.open(io.BytesIO(encoded), formats=FORMATS)
-            check(image)
+            if check is not None:
+                check(image)
             if side is not None:
                 image.draft("RGB", (side, side))
             if fast and image.format in ("JPEG", "MPO"):
@@ -132,6 +128,5 @@ def _converted(image: Image.Image) -> Image.Image:
             raise DatasetError("its grey levels are not whole numbers from 0 to 65535: save it with 8 or 16 bits.")
         return Image.fromarray(np.rint(values / 257).astype(np.uint8)).convert("RGB")
     if image.has_transparency_data:
-        image = image.convert("RGBA")
-        return Image.alpha_composite(Image.new("RGBA", image.size, "white"), image).convert("RGB")
+        image = Image.alpha_composite(Image.new("RGBA", image.size, "white"), image.convert("RGBA"))
     return image.convert("RGB")

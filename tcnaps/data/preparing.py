@@ -32,7 +32,6 @@ from tcnaps.data.listing import Listing, walk
 
 INDEX, REPORT, LOCK = "index.json", "unreadable.csv", ".lock"
 IMAGES_PER_PROCESS = 2000  # starting a process for fewer takes longer than it saves
-IDLE_SECONDS = 30  # a process whose parent was killed ends after this time
 DAMAGED_INDEX = (OSError, ValueError, KeyError, TypeError, AttributeError)  # what a missing or damaged one raises
 Pixels = tuple[np.ndarray, dict[int, str]]  # uint8 (n, size, size, 3), and number -> reason of unreadable images
 
@@ -107,10 +106,9 @@ def opened(preparation: Preparation, folder: str | Path, splits: Collection[str]
         index = json.loads((place / INDEX).read_text(encoding="utf-8"))
         if not index["complete"]:
             return None
-        for split in index["splits"].keys() & splits:
-            if not _is_whole(place, split, index):
-                warnings.warn(f"{place / split}.npy is missing or damaged (not the SHA-256 in {INDEX}).", stacklevel=3)
-                return None
+        if damaged := [split for split in index["splits"].keys() & splits if not _is_whole(place, split, index)]:
+            warnings.warn(f"{place / damaged[0]}.npy is missing or damaged (not the SHA-256 in {INDEX}).", stacklevel=3)
+            return None
         prepared = _prepared(index, place)
         return prepared if index["stamp"] == preparation.stamp() else None
     except MissingFiles:
@@ -134,20 +132,16 @@ def _has_digest(file: Path, time_of_change: int, digest: str) -> bool:
 
 
 def _prepared(index: Mapping, place: Path) -> Prepared:
-    splits = {
-        split: ImageSource(
-            index["dataset"],
-            split,
-            images=np.load(place / f"{split}.npy", mmap_mode="r"),
-            class_names=tuple(entry["class_names"]),
-            class_starts=np.cumsum([0, *entry["class_sizes"]], dtype=np.int64),
-            superclasses=None if entry["superclasses"] is None else tuple(entry["superclasses"]),
-            spans=None if entry["spans"] is None else tuple(np.array(span, np.int64) for span in entry["spans"]),
-            digest=digest_of(entry | {"unreadable": 0}) if "by_class" in index else entry["sha256"],
-        )
-        for split in SPLITS
-        if (entry := index["splits"].get(split))
-    }
+    splits = {}
+    for split in (split for split in SPLITS if split in index["splits"]):
+        entry = index["splits"][split]
+        images = np.load(place / f"{split}.npy", mmap_mode="r")
+        names = tuple(entry["class_names"])
+        starts = np.cumsum([0, *entry["class_sizes"]], dtype=np.int64)
+        superclasses = None if entry["superclasses"] is None else tuple(entry["superclasses"])
+        spans = None if entry["spans"] is None else tuple(np.array(span, np.int64) for span in entry["spans"])
+        digest = digest_of(entry | {"unreadable": 0}) if "by_class" in index else entry["sha256"]
+        splits[split] = ImageSource(index["dataset"], split, images, names, starts, superclasses, spans, digest)
     return Prepared(splits, index["notes"])
 
 
@@ -226,8 +220,8 @@ def _pixels(work: Callable[[Sequence], Pixels], chunks: Sequence[Sequence], n_im
     import joblib  # slow to import, and not needed for what is prepared already
 
     n_jobs = max(1, min(joblib.cpu_count(), n_images // IMAGES_PER_PROCESS))
-    options = {"batch_size": 1, "max_nbytes": None, "idle_worker_timeout": IDLE_SECONDS}
-    parallel = joblib.Parallel(n_jobs, return_as="generator", **options)
+    # A process whose parent was killed ends after 30 seconds without work.
+    parallel = joblib.Parallel(n_jobs, return_as="generator", batch_size=1, max_nbytes=None, idle_worker_timeout=30)
     try:
         yield from parallel(joblib.delayed(work)(images) for images in chunks)
     except (BrokenProcessPool, MemoryError) as error:

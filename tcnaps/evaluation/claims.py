@@ -5,25 +5,17 @@ contrast is for other test classes, other episodes and, with several replicates,
 (Verdicts) says when a contrast holds, shows no effect, is opposite to the claim, or stays open.
 """
 
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from functools import cache
 
 import numpy as np
 import pandas as pd
 
 from tcnaps.config import Study, load_study
+from tcnaps.evaluation import statistics
 from tcnaps.evaluation.intervals import clustered, needed, of_classes, other_classes, p_value
 from tcnaps.evaluation.result_files import load_rows, published, read_published, read_published_averages
-from tcnaps.evaluation.statistics import (
-    DOMAINS,
-    class_recall,
-    episode_accuracies,
-    paired_episodes,
-    paired_query_counts,
-    rule_accuracies,
-    with_classes,
-)
-from tcnaps.evaluation.stopped_rows import EPISODE, recorded_predictions, variant_predictions
+from tcnaps.evaluation.stopped_rows import EPISODE, recorded_predictions, rule_accuracies, variant_predictions
 from tcnaps.method.variants import ALL_VARIANTS, VARIANTS
 
 CLAIMS = {
@@ -54,9 +46,8 @@ MORE = ", more classes"  # a variant of the second study
 # The variants of Table 3 with a mixture's head, and the same with the paper's.
 MIXTURES = {"FEOT GMM": "FEOT", "COT GMM": "COT", "GMM": "Simple", "GMM-EM": "Transductive", "GMM-EM+": "Transductive+"}
 HALVES = ("FEOT", "COT", "Simple", "Transductive")  # those with a variant of scale ½ without log-determinant
-# Each plan: its column, the part of the interval that it narrows, and the column with the present number of units.
-PLANS = [("plan_trainings", "of_trainings", "n_replicates"), ("plan_classes", "of_classes", "n_classes")]
-PLANS += [("plan_episodes", "of_episodes", "n_episodes")]
+# What a plan counts (plan_<unit>), to narrow a part of the interval (of_<unit>), and the column with the present number.
+UNITS = {"trainings": "n_replicates", "classes": "n_classes", "episodes": "n_episodes"}
 SHOT_BINS = {"shot 1": (1, 1), "shots 6 to 10": (6, 10), "shots past 10": (11, np.inf)}
 
 
@@ -114,9 +105,8 @@ def claims_table(
     for kind, of_kind in rows.assign(images=rows.get("images", "real")).groupby("images", sort=False, observed=True):
         evidence = Evidence(of_kind, limits, more_classes)
         for contrast in CONTRASTS:
-            facts = {"images": kind, "claim": contrast.claim, "contrast": contrast.name, "setting": contrast.setting}
+            facts = {"images": kind, "contrast": contrast.name, **asdict(contrast)}
             pairs = evidence.pairs(contrast)
-            facts |= {"domain": contrast.domain, "sign": contrast.sign}
             if contrast.setting == VARIABLE or pairs is None or (pairs["way"] == 5).all():
                 facts |= _published(contrast)
             tables.append(facts | _estimated(pairs, contrast.sign, margin))
@@ -203,9 +193,9 @@ def _estimated(pairs: pd.DataFrame | None, sign: int, margin: float) -> dict:
     facts |= {"p": p_value(of_classes(mean), mean["difference"]), "replicates": " ".join(points)}
     facts |= {"n_datasets": len(datasets), **mean[["n_classes", "n_episodes", "n_replicates"]]}
     facts["classes_at_hand"] = ", ".join(datasets.index[datasets["class_interval"].isna()])
-    for plan, part, unit in PLANS:  # each part may be a third of the margin's square
-        if pd.notna(mean[part]) and (unit != "n_replicates" or len(replicates) > 1):
-            facts[plan] = needed(mean[part] * mean[unit], margin / np.sqrt(3))
+    for unit, number in UNITS.items():  # each part may be a third of the margin's square
+        if pd.notna(part := mean[f"of_{unit}"]) and (unit != "trainings" or len(replicates) > 1):
+            facts[f"plan_{unit}"] = needed(part * mean[number], margin / np.sqrt(3))
     if list(datasets.index) == [""]:  # the units are classes, of all datasets together
         return facts | dict.fromkeys(["plan_episodes", "n_episodes", "n_datasets", "episode_interval"])
     worst = datasets.index[(sign * datasets["difference"]).argmin()]
@@ -247,9 +237,10 @@ class Evidence:
     """The rows of a study as paired differences, one frame per contrast."""
 
     def __init__(self, rows: pd.DataFrame, limits: tuple[int, int], more_classes: pd.DataFrame | None):
-        self.rows, self.limits, self.more_classes = rows, limits, more_classes
+        self.rows, self.limits = rows, limits
+        self.more_classes = rows.iloc[:0] if more_classes is None else more_classes
         # Accuracies per episode of an evaluation and a variant; several contrasts share them.
-        self._episodes = cache(lambda *names: episode_accuracies(self._predictions(*names)))
+        self._episodes = cache(lambda *names: statistics.episode_accuracies(self._predictions(*names)))
         groups = rows.groupby("evaluation", sort=False, observed=True)
         fixed = (groups[["way", "shot"]].nunique() == 1).all(axis=1)
         first = groups[["way", "shot", "queries_per_class"]].first()
@@ -258,14 +249,12 @@ class Evidence:
     def pairs(self, contrast: Contrast) -> pd.DataFrame | None:
         """One `difference` per replicate, dataset and episode, with its `classes`; None where the study can't tell."""
         by_claim = {"C2": self._recall, "C6": self._stopping_rules, "C7": self._query_counts}
-        if contrast.claim == "C8" and self.more_classes is None:
-            return None
         pairs = by_claim.get(contrast.claim[:2], self._accuracy)(contrast)
         if pairs is not None and contrast.domain != "all":
-            pairs = pairs[pairs["domain"].isin(DOMAINS[contrast.domain])]
+            pairs = pairs[pairs["domain"].isin(statistics.DOMAINS[contrast.domain])]
         if pairs is None or pairs.empty:
             return None
-        return pairs if "classes" in pairs else with_classes(pairs, self.rows)
+        return pairs if "classes" in pairs else statistics.with_classes(pairs, self.rows)
 
     def _names(self, setting: str, *variants: str) -> list[str]:
         """The evaluations of a setting that hold these variants; fixed ones by way, then by queries per class."""
@@ -288,8 +277,8 @@ class Evidence:
         for setting in contrast.setting.split(" minus "):
             if not (names := self._names(setting, *sides)):
                 return None
-            pairs = paired_episodes(*(self._episodes(names[0], side) for side in sides))
-            parts.append(with_classes(pairs, self.rows))
+            pairs = statistics.paired_episodes(*(self._episodes(names[0], side) for side in sides))
+            parts.append(statistics.with_classes(pairs, self.rows))
         if len(parts) == 1:
             return parts[0]
         both = _of_equal_classes(*parts)  # an episode has the same classes at every shot, so the gains are paired
@@ -298,22 +287,20 @@ class Evidence:
     def _recall(self, contrast: Contrast) -> pd.DataFrame | None:
         if not (names := self._names(VARIABLE, "Transductive", "Simple")):
             return None
-        sides = (class_recall(self._predictions(names[0], name)) for name in ("Transductive", "Simple"))
-        classes = paired_episodes(*sides, "recall", ["label"])
+        sides = (statistics.class_recall(self._predictions(names[0], name)) for name in ("Transductive", "Simple"))
+        classes = statistics.paired_episodes(*sides, "recall", ["label"])
         parts = [classes[classes["shot"].between(*SHOT_BINS[name])] for name in (contrast.plus, contrast.minus) if name]
         if any(part.empty for part in parts):
             return None
         n, signs = sum(map(len, parts)), (1, -1)
-        means = [part["difference"].mean() for part in parts]
-        total = sum(sign * mean for sign, mean in zip(signs, means))
+        bins = [part["difference"] for part in parts]
+        total = sum(sign * each.mean() for sign, each in zip(signs, bins))
         # Values whose pooled mean is the difference of the bins' means, with the same influence of every class.
-        values = []
-        for part, mean, sign in zip(parts, means, signs):
-            deviations = sign * n / len(part) * (part["difference"] - mean)
-            values.append(part.assign(all=0, difference=total + deviations))
+        values = [total + sign * n / len(each) * (each - each.mean()) for sign, each in zip(signs, bins)]
+        pooled = pd.concat(part.assign(all=0, difference=value) for part, value in zip(parts, values))
         # A class is a cluster, and an episode is one: variances add, less what both count (Cameron et al. 2011).
         units = ["dataset", "class_name"], EPISODE, [*EPISODE, "label"]
-        clusters = [clustered(pd.concat(values), ["all"], "difference", unit) for unit in units]
+        clusters = [clustered(pooled, ["all"], "difference", unit) for unit in units]
         of_class, of_episode, of_both = (c.groupby("episode")["difference"].mean().sem() ** 2 for c in clusters)
         wider = max(1, 1 + (of_episode - of_both) / of_class) ** 0.5 if of_class else 1
         classes, centres = clusters[0], clusters[0].groupby("replicate")["difference"].transform("mean")
@@ -329,14 +316,15 @@ class Evidence:
         rules |= {SHORT: (min(self.limits),) * 2, LATE: (0, self.limits[1])}
         sides = {name: rules[name] for name in (contrast.plus, contrast.minus)}
         accuracies = rule_accuracies(rows, VARIANTS["Transductive"].training, sides)
-        return paired_episodes(*(accuracies[accuracies["variant"] == name] for name in sides))
+        return statistics.paired_episodes(*(accuracies[accuracies["variant"] == name] for name in sides))
 
     def _query_counts(self, contrast: Contrast) -> pd.DataFrame | None:
         usable = self.evaluations.loc[self._names(contrast.setting, "Transductive")].query("way == way.min()")
         if usable["queries_per_class"].nunique() < 2:  # the fewest come first
             return None
-        sides = [with_classes(self._episodes(name, "Transductive"), self.rows) for name in usable.index[[-1, 0]]]
-        return None if _of_equal_classes(*sides) is None else paired_query_counts(*sides)
+        most, fewest = (self._episodes(name, "Transductive") for name in usable.index[[-1, 0]])
+        sides = [statistics.with_classes(episodes, self.rows) for episodes in (most, fewest)]
+        return None if _of_equal_classes(*sides) is None else statistics.paired_query_counts(*sides)
 
 
 def _of_equal_classes(a: pd.DataFrame, b: pd.DataFrame) -> pd.DataFrame | None:

@@ -59,10 +59,9 @@ def _crossed(frame: pd.DataFrame, keys: list[str], value: str) -> pd.DataFrame:
     repeated = frame[frame.duplicated(index)]
     if len(repeated):
         row = repeated.iloc[0]
-        raise ValueError(
-            f"{row['dataset']}, episode {row['episode']} occurs more than once for one {', '.join(keys)}: name the "
-            "column in which they differ (queries_per_class?) in `by`, or keep one of its values."
-        )
+        problem = f"occurs more than once for one {', '.join(keys)}"
+        remedy = "name the column in which they differ (queries_per_class?) in `by`, or keep one of its values"
+        raise ValueError(f"{row['dataset']}, episode {row['episode']} {problem}: {remedy}.")
     table = frame.set_index(index)[value].unstack().dropna(how="all")
     held = table.notna()
     ragged = held.sum(axis=1) < held.groupby(level=keys).transform("max").sum(axis=1)

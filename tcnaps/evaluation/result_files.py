@@ -97,10 +97,7 @@ def needed_trainings(variants: Sequence[str]) -> list[str]:
 
 
 def load_rows(
-    study: Study,
-    evaluations: str | Sequence[str],
-    trainings: Sequence[str] | None = None,
-    replicates: Sequence[int] | None = None,
+    study: Study, evaluations: str | Sequence[str], trainings: Sequence[str] = (), replicates: Sequence[int] = ()
 ) -> pd.DataFrame:
     """The table of one row per query image, of one or several evaluations; `images` says which are real or rendered.
 
@@ -115,11 +112,9 @@ def load_rows(
             if training not in evaluation.trainings:
                 problem = f"Evaluation '{name}' of study '{study.name}' does not name training '{training}'"
                 raise UserError(f"{problem}; add it to evaluations.{name}.trainings in the study's YAML.")
-            for number in range(len(study.seeds)) if replicates is None else replicates:
+            for number in replicates or range(len(study.seeds)):
                 replicate = study.of_replicate(number)
-                for dataset in evaluation.datasets:
-                    rows = _checked_rows(replicate, training, name, dataset)
-                    frames.append(rows.assign(images=study.datasets[dataset].images))
+                frames += [_checked_rows(replicate, training, name, dataset) for dataset in evaluation.datasets]
     return pd.concat(frames, ignore_index=True)
 
 
@@ -144,10 +139,10 @@ def _checked_rows(study: Study, training: str, evaluation: str, dataset: str) ->
         problem = f"does not hold the episodes 0 to {n_episodes - 1}"
     if problem:
         raise RowsError(f"{path} {problem}. Delete it. {remedy}")
-    return rows
+    return rows.assign(images=study.datasets[dataset].images)
 
 
-def load_query_counts(study: Study, trainings: Sequence[str], replicates: Sequence[int] | None = None) -> pd.DataFrame:
+def load_query_counts(study: Study, trainings: Sequence[str]) -> pd.DataFrame:
     """Rows of the fixed evaluations that differ only in queries_per_class, on the datasets and episodes that all share.
 
     The column `evaluation` becomes "<way>-way <shot>-shot". A UserError says that the study has no such evaluations.
@@ -157,11 +152,10 @@ def load_query_counts(study: Study, trainings: Sequence[str], replicates: Sequen
     settings = pd.Series(settings, dtype=object)
     settings = settings[settings.duplicated(keep=False)]
     if settings.empty:
-        raise UserError(
-            f"Study '{study.name}' has no two fixed evaluations of {' and '.join(trainings) or 'a training'} that "
-            "differ in queries_per_class only: add some to its YAML, as configs/miniature.yaml has them."
-        )
-    rows = load_rows(study, list(settings.index), trainings, replicates)
+        problem = f"has no two fixed evaluations of {' and '.join(trainings) or 'a training'} that differ in"
+        remedy = "add some to its YAML, as configs/miniature.yaml has them"
+        raise UserError(f"Study '{study.name}' {problem} queries_per_class only: {remedy}.")
+    rows = load_rows(study, list(settings.index), trainings)
     setting = rows["evaluation"].map(settings)
     held = rows.groupby([setting, "dataset", "episode"])["evaluation"].transform("nunique")
     return rows.assign(evaluation=setting)[held == setting.map(settings.value_counts())].reset_index(drop=True)
@@ -182,8 +176,7 @@ def read_published(table: int) -> pd.DataFrame:
 
 def read_published_averages(table: int) -> pd.DataFrame:
     """The printed summary columns: `model`, `domain`, and `rank` (Table 1) or `accuracy` (Tables 3, 4)."""
-    averages = published("averages.csv")
-    rows = averages[averages["source"] == f"Table {table}"].reset_index(drop=True)
+    rows = published("averages.csv").query(f"source == 'Table {table}'").reset_index(drop=True)
     quantity = rows["quantity"].iloc[0]  # accuracy or rank
     value = rows["value"] / 100 if quantity == "accuracy" else rows["value"]
     return rows.drop(columns=["quantity", "value"]).assign(**{quantity: value})

@@ -29,11 +29,10 @@ def shares_right(predictions: pd.DataFrame, keys: Sequence[str], value: str, kep
     """The share of queries predicted right, in the column `value`, per variant, replicate, episode and `keys`."""
     right = (predictions["label"] == predictions["prediction"]).astype(float)
     # A number for each query, from its image and label. Groups with equal sums have the same queries.
-    identity = predictions[[column for column in ("query", "image", "label") if column in predictions]]
-    digests = pd.util.hash_pandas_object(identity.astype(np.int64), index=False)
+    identity = predictions.filter(["query", "image", "label"]).astype(np.int64)
     columns = {column: (column, "first") for column in [*kept, *(["images"] if "images" in predictions else [])]}
     columns |= {"n_query": (value, "size"), value: (value, "mean"), "queries": ("queries", "sum")}
-    queries = predictions.assign(**{value: right, "queries": digests})
+    queries = predictions.assign(**{value: right, "queries": pd.util.hash_pandas_object(identity, index=False)})
     groups = queries.groupby(["variant", "replicate", *EPISODE, *keys], sort=False, observed=True)
     return groups.agg(**columns).reset_index()
 
@@ -49,8 +48,7 @@ def accuracy_summary(episodes: pd.DataFrame, by: Sequence[str] = GROUP, value: s
 
 def domain_averages(episodes: pd.DataFrame, by: Sequence[str] = GROUP, value: str = "accuracy") -> pd.DataFrame:
     """Unweighted means over the datasets of each group of `averaged_together`, named in `domain`; see `estimates`."""
-    groups = averaged_together(episodes)
-    frames = [estimates(members, by, value).assign(domain=name) for name, members in groups.items()]
+    frames = [estimates(rows, by, value).assign(domain=name) for name, rows in averaged_together(episodes).items()]
     return reported(pd.concat(frames, ignore_index=True), [*by, "domain", value, "interval", "n_datasets"])
 
 
@@ -66,8 +64,7 @@ def averaged_together(frame: pd.DataFrame) -> dict[str, pd.DataFrame]:
     """The rows "in"-domain, "out"-of-domain and of "all" datasets, or "real" and "rendered" where there are both."""
     if "images" in frame and frame["images"].nunique() > 1:
         return {kind: frame[frame["images"] == kind] for kind in ("real", "rendered")}
-    groups = {name: frame[frame["domain"].isin(domains)] for name, domains in DOMAINS.items()}
-    return {name: rows for name, rows in groups.items() if len(rows)}
+    return {name: rows for name, domains in DOMAINS.items() if len(rows := frame[frame["domain"].isin(domains)])}
 
 
 def overall(averages: pd.DataFrame) -> pd.DataFrame:

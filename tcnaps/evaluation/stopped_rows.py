@@ -42,8 +42,7 @@ def stopping_steps(
 
 def stopped(rows: pd.DataFrame, minimum: int, maximum: int) -> pd.DataFrame:
     """`step`, at which a row's episode stops, and `prediction`, the label predicted there, on the index of `rows`."""
-    predictions = recorded_predictions(rows)
-    codes = _episode_codes(rows)
+    predictions, codes = recorded_predictions(rows), _episode_codes(rows)
     step = stopping_steps(_changed_labels(predictions, codes), minimum, maximum)[codes]
     return pd.DataFrame({"step": step, "prediction": predictions[np.arange(len(rows)), step]}, index=rows.index)
 
@@ -82,9 +81,8 @@ def rule_accuracies(rows: pd.DataFrame, training: str, rules: Mapping[str, tuple
     """The accuracy of every episode under several stopping rules, name → (minimum, maximum); `variant` is the name."""
     rows = rows_of_training(rows, training)
     predictions, codes = recorded_predictions(rows), _episode_codes(rows)
-    columns = [column for column in ("replicate", *EPISODE, "images", "way", "n_support") if column in rows]
-    first_rows = pd.Series(codes).drop_duplicates().index  # episodes are numbered by first appearance
-    episodes = rows[columns].iloc[first_rows].assign(n_query=np.bincount(codes))
+    facts = rows.filter(["replicate", *EPISODE, "images", "way", "n_support"])
+    episodes = facts.groupby(codes).head(1).assign(n_query=np.bincount(codes))  # numbered by first appearance
     right = predictions == rows["label"].to_numpy()[:, None]
     accuracy = pd.DataFrame(right).groupby(codes).mean().to_numpy()  # (n_episodes, T + 1)
     changed, frames = _changed_labels(predictions, codes), []
@@ -115,9 +113,8 @@ def _episode_codes(rows: pd.DataFrame) -> Int[np.ndarray, "n_rows"]:
     whole = (queries["size"] == queries["nunique"]) & (queries["min"] == 0) & (queries["max"] == queries["size"] - 1)
     if not whole.all():
         row = rows.iloc[int(np.flatnonzero(~whole.to_numpy()[codes])[0])]
-        raise ValueError(
-            f"{row['training']}, {row['evaluation']}, {row['dataset']}, episode {row['episode']}: its queries are not "
-            "0, 1, 2, … once each. The stopping rule needs whole episodes: apply it before leaving rows out, and "
-            "concatenate no evaluation twice."
-        )
+        episode = f"{row['training']}, {row['evaluation']}, {row['dataset']}, episode {row['episode']}"
+        problem = "its queries are not 0, 1, 2, … once each. The stopping rule needs whole episodes"
+        remedy = "apply it before leaving rows out, and concatenate no evaluation twice"
+        raise ValueError(f"{episode}: {problem}: {remedy}.")
     return codes

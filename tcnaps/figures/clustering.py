@@ -65,26 +65,22 @@ def clustering_step(ax: Axes, view: PlaneView, step: int, sizes: tuple[float | i
     if changed.any():
         ax.scatter(*points[changed].T, s=ring, facecolor="none", edgecolor=BLACK, linewidth=0.9, zorder=5)
     ax.scatter(*means.T, s=cross, marker="X", c=colours, path_effects=cross_halo, zorder=7, **edge)
-    ax.set_aspect("equal", adjustable="datalim")
-    ax.set(xticks=[], yticks=[])
-    ax.grid(False)
+    ax.set(xticks=[], yticks=[], aspect="equal", adjustable="datalim")
     ax.spines[:].set(visible=True, color="#C8C8C8")
 
 
 def steps_strip(axes: Panels, view: PlaneView) -> None:
     """The first refinement steps, one per panel, on common limits."""
+    reach = np.sqrt(np.einsum("tkii->tki", view.covariances))
+    corners = np.concatenate([view.points, (view.means - reach).reshape(-1, 2), (view.means + reach).reshape(-1, 2)])
+    margin = 0.06 * np.ptp(corners, axis=0)
+    (left, bottom), (right, top) = corners.min(axis=0) - margin, corners.max(axis=0) + margin
     for step, ax in enumerate(axes):
         clustering_step(ax, view, step)
         n_changed = view.changed(step).sum()
         changed = "the end" if step == view.end and n_changed == 0 else f"{n_changed} changed"
-        ax.set_title(f"Step {step}" + (f" · {changed}" if step else ""))
-    reach = np.sqrt(np.einsum("tkii->tki", view.covariances))
-    corners = np.concatenate([view.points, (view.means - reach).reshape(-1, 2), (view.means + reach).reshape(-1, 2)])
-    low, high = corners.min(axis=0), corners.max(axis=0)
-    margin = 0.06 * (high - low)
-    for ax in axes:
-        ax.set_aspect("equal", adjustable="box")
-        ax.set(xlim=(low[0] - margin[0], high[0] + margin[0]), ylim=(low[1] - margin[1], high[1] + margin[1]))
+        title = f"Step {step} · {changed}" if step else "Step 0"
+        ax.set(title=title, xlim=(left, right), ylim=(bottom, top), adjustable="box")
 
 
 def clustering_legend(figure: Figure) -> None:
@@ -142,8 +138,7 @@ def episode_images(
     for x, heading in ((0, "Support"), (first, "Queries (frame: prediction)")):
         ax.text(x, -0.15, heading, fontsize=8, weight="bold")
     right = first + min(columns, int(np.bincount(true).max()))
-    ax.set(xlim=(-0.1, right + 0.05), ylim=(len(support) + 0.05, -0.1))
-    ax.set_aspect("equal")
+    ax.set(xlim=(-0.1, right + 0.05), ylim=(len(support) + 0.05, -0.1), aspect="equal")
     ax.axis("off")
 
 

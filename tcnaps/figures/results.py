@@ -35,8 +35,7 @@ def class_recall(axes: style.Panels, recalls: pd.DataFrame, value: str = "recall
         ax.set(title=style.DOMAIN_NAMES[domain], xscale="log", xlim=(0.85, highest * 1.2))
         ax.set_xticks(ticks, ticks)
         ax.xaxis.set_minor_locator(NullLocator())
-    for ax in axes if len(axes) < 3 else axes[1:2]:
-        ax.set_xlabel(SHOT_LABEL)
+    plt.setp(axes if len(axes) < 3 else axes[1:2], xlabel=SHOT_LABEL)
     shown = recalls[recalls["domain"].isin(domains)]
     low, high = style.in_view(shown[value], shown["interval"], 0.0 if is_gain else None)
     plt.setp(axes, ylim=(max(low, -101 if is_gain else -1), min(high, 101)))
@@ -64,10 +63,9 @@ def refinement_heatmap(ax: Axes, grid: pd.DataFrame, value: str = "accuracy", ma
         text.set_color("white" if full and abs(beyond) > 0.6 * reach else style.BLACK)
     if mark[0] in cells.index and mark[1] in cells.columns:
         corner = cells.columns.get_loc(mark[1]), cells.index.get_loc(mark[0])
-        outline = {"fill": False, "edgecolor": style.VERMILLION, "linewidth": 1.6}
-        ax.add_patch(Rectangle(corner, 1, 1, zorder=5, **outline))
-        sample = Rectangle((0, 0), 1, 1, label=f"minimum {mark[0]},\nmaximum {mark[1]}", **outline)
-        ax.legend(handles=[sample], handlelength=1, handleheight=1, loc="lower left", borderaxespad=0.3)
+        look = {"fill": False, "edgecolor": style.VERMILLION, "linewidth": 1.6, "zorder": 5}
+        ax.add_patch(Rectangle(corner, 1, 1, label=f"minimum {mark[0]},\nmaximum {mark[1]}", **look))
+        ax.legend(handlelength=1, handleheight=1, loc="lower left", borderaxespad=0.3)
     ax.set_title({"accuracy": "Accuracy (%)", "gain": "Gain over no refinement (points)"}[value])
     ax.grid(False)
     ax.set(xlabel="Maximum refinement steps", ylabel="Minimum refinement steps")
@@ -77,7 +75,7 @@ def refinement_heatmap(ax: Axes, grid: pd.DataFrame, value: str = "accuracy", ma
 def gain_by_step(ax: Axes, steps: pd.DataFrame) -> None:
     """The gain over step 0 after exactly 0, 1, 2, … refinement steps: those rows of a `refinement_grid`."""
     domain = steps["domain"].iloc[0]
-    _band(ax, steps["minimum"], steps["gain"], steps["gain_interval"], domain, 0)
+    _band(ax, steps["minimum"], steps["gain"], steps["gain_interval"], domain, 0, (-1, 1))
     ax.set(title=style.DOMAIN_NAMES[domain], xlabel="Refinement steps", ylabel="Gain over step 0 (points)")
     ax.xaxis.set_major_locator(MaxNLocator(integer=True))
     style.zero_line(ax)
@@ -93,8 +91,7 @@ def number_of_queries(axes: style.Panels, frame: pd.DataFrame) -> None:
             look = {"line": "-" if group in ("all", "real") else "--", "label": style.of_group(name, group)}
             look |= {"look": style.variant_style(name, i), "yerr": 100 * line["interval"]}
             style.dots(ax, x[line.index], 100 * line["difference"], **look)
-        ax.set(title=style.in_words(protocol), xlabel="Queries per class")
-        ax.set_xticks(sorted(cell["queries_per_class"].unique()))
+        ax.set(title=style.in_words(protocol), xlabel="Queries per class", xticks=cell["queries_per_class"].unique())
         style.zero_line(ax)
         ax.set_ylim(style.in_view(frame["difference"], frame["interval"]))
     axes[0].set_ylabel("Gain over the fewest (points)")
@@ -114,9 +111,7 @@ def frequencies(ax: Axes, counts: pd.DataFrame, column: str) -> None:
     ax.xaxis.set_major_locator(MaxNLocator(integer=True))
 
 
-def _band(
-    ax: Axes, x: pd.Series, y: pd.Series, half_width: pd.Series, name: str, position: int, limits: tuple = (-1, 1)
-) -> None:
+def _band(ax: Axes, x: pd.Series, y: pd.Series, half_width: pd.Series, name: str, position: int, limits: tuple) -> None:
     colour, marker = style.variant_style(name, position)
     ax.plot(x, 100 * y, color=colour, marker=marker, markersize=3, label=style.DOMAIN_NAMES.get(name, name))
     if len(x) == 1:  # a band of no width would not show
@@ -155,8 +150,7 @@ def paired_gain(ax: Axes, differences: pd.DataFrame, averages: pd.DataFrame) -> 
         style.dots(ax, 100 * row.difference, heights[row.dataset], look, xerr=100 * row.interval)
         place = {"xy": (1.02, heights[row.dataset]), "xycoords": ("axes fraction", "data"), "va": "center"}
         ax.annotate(f"{points(row.difference)} ± {100 * row.interval:.1f}", fontsize=7, **place)
-    ax.set_xlim(style.in_view(drawn["difference"], drawn["interval"]))
-    ax.set_xlabel("Paired difference in accuracy (points)")
+    ax.set(xlim=style.in_view(drawn["difference"], drawn["interval"]), xlabel="Paired difference in accuracy (points)")
 
 
 def ablations(ax: Axes, gains: pd.DataFrame, published: pd.DataFrame | None = None) -> None:
@@ -217,18 +211,16 @@ def _contrasts(ax: Axes, table: pd.DataFrame) -> None:
             if len(trainings) > 1:
                 ax.plot(trainings, [y + 0.3] * len(trainings), "|", color=style.BLACK, markersize=4, zorder=3)
             ax.plot([100 * row.paper], [y], "D", markeredgecolor=style.BLACK, **HOLLOW)
-            domain = {"in": ", in-domain", "out": ", out-of-domain"}.get(row.domain, "")
             setting = "" if row.setting == "variable" else f", {style.in_words(row.setting)}"
-            heights[f"{row.contrast}{setting}{domain}  {claim}"] = y
+            heights[f"{style.of_group(row.contrast + setting, row.domain)}  {claim}"] = y
             y += 1.0
         ax.axhline(y - 0.2, **PALE)
         y += 0.6
     ends = [table["difference"] + sign * table["interval"].fillna(0) for sign in (-1, 1)]
     drawn = 100 * pd.concat([*ends, table["paper"]])
     room = 0.05 * (drawn.max() - drawn.min())
-    ax.set_xlim(min(drawn.min(), 0) - room, max(drawn.max(), 0) + room)
+    ax.set(xlim=(min(drawn.min(), 0) - room, max(drawn.max(), 0) + room), ylim=(y - 0.8, -0.7))
     style.zero_line(ax, "y")
-    ax.set_ylim(y - 0.8, -0.7)
     ax.set_yticks(list(heights.values()), list(heights))
     ax.grid(False, axis="y")
 
@@ -251,8 +243,7 @@ def _dataset_rows(ax: Axes, frame: pd.DataFrame, means: Sequence[str] = ()) -> d
             heights |= {name: y + 0.9 + i for i, name in enumerate(names)}
             y = max(heights.values()) + 1.1
     ax.set_yticks([*headings.values(), *heights.values()], [*headings, *heights])
-    for label in ax.get_yticklabels()[: len(headings)]:
-        label.set(style="italic", color=style.GREY)
+    plt.setp(ax.get_yticklabels()[: len(headings)], style="italic", color=style.GREY)
     for height in heights.values():  # in place of the grid, which would cross the headings too
         ax.axhline(height, zorder=0.5, **PALE)
     ax.grid(False, axis="y")
@@ -285,9 +276,7 @@ def meta_training(axes: style.Panels, steps: pd.DataFrame, validation: pd.DataFr
         ax.plot(steps["episode"], factor * steps[column], color="#C8C8C8", linewidth=0.6)
         ax.plot(steps["episode"], factor * smooth, color=style.BLACK)
     loss.set(ylabel="Cross-entropy (nats)", title="Training loss", yscale="log")
-    loss.yaxis.set_minor_locator(LogLocator(subs=(2, 4, 6, 8)))
-    loss.yaxis.set_major_formatter("{x:g}")
-    loss.yaxis.set_minor_formatter("{x:g}")
+    loss.yaxis.set(minor_locator=LogLocator(subs=(2, 4, 6, 8)), major_formatter="{x:g}", minor_formatter="{x:g}")
     train.set(ylabel="Accuracy (%)", title="Training episodes")
     for i, (name, curve) in enumerate(validation.groupby("dataset", sort=False)):
         colour = style.PALETTE[i % (len(style.PALETTE) - 1)]  # black, the last, is the mean's
@@ -298,5 +287,4 @@ def meta_training(axes: style.Panels, steps: pd.DataFrame, validation: pd.DataFr
     valid.set(title="Validation", ylabel="Accuracy (%)")
     valid.legend(loc="center left", bbox_to_anchor=(1, 0.5))
     for ax in axes:
-        ax.set_xlabel("Episodes")
-        ax.xaxis.set_major_locator(MaxNLocator(4, integer=True))
+        ax.xaxis.set(label_text="Episodes", major_locator=MaxNLocator(4, integer=True))

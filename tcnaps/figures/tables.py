@@ -3,6 +3,7 @@
 A wide table marks bold text as Markdown does, `**58.8±1.1**`; `html` turns it into bold type.
 """
 
+import re
 from collections.abc import Sequence
 from html import escape
 
@@ -73,7 +74,8 @@ def html(tables: pd.DataFrame | dict[str, pd.DataFrame]) -> Html:
     parts = []
     for caption, table in blocks.items():
         # Empty names keep pandas from writing a second row of headings.
-        shown = table.map(_bold_html).rename(index=escape, columns=escape).rename_axis(index=None, columns=None)
+        shown = table.rename(index=escape, columns=escape).rename_axis(index=None, columns=None)
+        shown = shown.map(lambda text: re.sub(r"(?s)^\*\*(.*)\*\*$", r"<b>\1</b>", escape(str(text))))
         title = f"<caption style='caption-side: top; text-align: left'>{escape(caption)}</caption>" if caption else ""
         parts.append(shown.to_html(escape=False, border=0).replace("<thead>", title + "<thead>", 1))
     return Html("\n".join(parts))
@@ -87,10 +89,4 @@ def _texts(frame: pd.DataFrame, value: str) -> list[str]:
 def _wide(rows: pd.Series, columns: pd.Series, texts: Sequence[str]) -> pd.DataFrame:
     """A frame of the texts; rows and columns are in order of appearance."""
     frame = pd.DataFrame({"row": rows.to_numpy(), "column": columns.to_numpy(), "text": texts})
-    wide = frame.pivot(index="row", columns="column", values="text")
-    return wide.loc[frame["row"].unique(), frame["column"].unique()]
-
-
-def _bold_html(text: object) -> str:
-    text = escape(str(text))
-    return f"<b>{text[2:-2]}</b>" if text.startswith("**") and text.endswith("**") else text
+    return frame.set_index(["row", "column"])["text"].unstack(sort=False)

@@ -71,10 +71,9 @@ def list_folder(path: Path, splits: Path, dataset: Folder) -> Listing:
     return listing_of(found, path, groups if dataset.superclasses else {}, notes)
 
 
-def scan(path: Path, grouped: bool = False, divided: bool = False) -> tuple[Found, tuple[str, ...]]:
+def scan(path: Path, grouped: bool, divided: bool) -> tuple[Found, tuple[str, ...]]:
     """Finds the images at any depth below class folders (`grouped`: in superclasses' folders); notes other files."""
-    found: Found = []
-    others: list[str] = []
+    found, others = [], []
     for split, folder in _split_folders(path, divided).items():
         for group in subfolders(folder) if grouped else [folder]:
             if not subfolders(group):
@@ -93,15 +92,13 @@ def scan(path: Path, grouped: bool = False, divided: bool = False) -> tuple[Foun
     return found, (f"files left out, because their names are not those of images: {some(others)}",) if others else ()
 
 
-def listing_of(
-    found: Found, place: object, superclasses: Mapping[str, str] | None = None, notes: tuple[str, ...] = ()
-) -> Listing:
+def listing_of(found: Found, place: object, superclasses: Mapping[str, str], notes: tuple[str, ...] = ()) -> Listing:
     """Lists images; classes in natural order. A class in two splits is an error."""
     check_splits(found, place)
     splits: dict[str, dict[str, list[ImageFile]]] = {}
     for label, split, image in sorted(found, key=lambda entry: natural_key(entry[0])):
         splits.setdefault(split, {}).setdefault(label, []).append(image)
-    return Listing(splits, superclasses or {}, notes=notes)
+    return Listing(splits, superclasses, notes=notes)
 
 
 def _listed_images(lines: list[tuple[str, str, str]], folder: Path, place: object) -> Found:
