@@ -46,7 +46,7 @@ MORE = ", more classes"  # a variant of the second study
 # The variants of Table 3 with a mixture's head, and the same with the paper's.
 MIXTURES = {"FEOT GMM": "FEOT", "COT GMM": "COT", "GMM": "Simple", "GMM-EM": "Transductive", "GMM-EM+": "Transductive+"}
 HALVES = ("FEOT", "COT", "Simple", "Transductive")  # those with a variant of scale ½ without log-determinant
-# What a plan counts (plan_<unit>), to narrow a part of the interval (of_<unit>), and the column with the present number.
+# What a plan counts (plan_<unit>) to narrow a part of the interval (of_<unit>), and the column with the present number.
 UNITS = {"trainings": "n_replicates", "classes": "n_classes", "episodes": "n_episodes"}
 SHOT_BINS = {"shot 1": (1, 1), "shots 6 to 10": (6, 10), "shots past 10": (11, np.inf)}
 
