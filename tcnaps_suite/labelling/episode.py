@@ -25,8 +25,8 @@ SIDE = 84  # pixels of the pictures
 def folder_episode(folder: ImageFolder, labels: Labels) -> ShownEpisode:
     """The episode. A query's class is the one in truth.csv; without such a table it is the label in `labels`.
 
-    The head is the estimator's for classes that are equally frequent: the rows are normalised, and choose
-    identity_weight and scale.
+    The head is the paper's, with identity_weight and scale as the estimator chooses them from the normalised rows. It
+    does not whiten.
     """
     table = labels.table[labels.table["none_of_these"] != "yes"]
     by_hand = table["corrected"] == "yes"
