@@ -85,9 +85,8 @@ def test_the_datasets_resampling_goes_first_then_the_studys(images, tmp_path, ke
 UNREADABLE = ("empty.png", "text.png", "cut.png", "lost.png", "pipe.png", "zero.png")
 
 
-@pytest.fixture
-def damaged(images) -> Path:
-    """Files that can't be read among the others. A pipe or a device must block nothing."""
+def test_unreadable_images_are_left_out_and_reported(images, tmp_path, several):
+    """Files that can't be read lie among the others. A pipe or a device must block nothing."""
     folder = images / "train" / "b"
     (folder / "empty.png").write_bytes(b"")
     (folder / "text.png").write_bytes(b"no image")
@@ -95,17 +94,13 @@ def damaged(images) -> Path:
     (images / "test" / "d" / "lost.png").symlink_to("nowhere")
     os.mkfifo(images / "train" / "a" / "pipe.png")
     (images / "test" / "d" / "zero.png").symlink_to("/dev/zero")
-    return images
-
-
-def test_unreadable_images_are_left_out_and_reported(damaged, tmp_path, several):
-    assert_same(prepare(tmp_path / "data", damaged), expected(damaged, without=UNREADABLE))
-    place = made_of(damaged).place(tmp_path / "data")
+    assert_same(prepare(tmp_path / "data", images), expected(images, without=UNREADABLE))
+    place = made_of(images).place(tmp_path / "data")
     with (place / "unreadable.csv").open() as stream:
         rows = list(csv.DictReader(stream))
     assert {Path(row["file"]).name for row in rows} == set(UNREADABLE)
     assert all((row["split"], row["class"]) == Path(row["file"]).parts[-3:-1] and row["reason"] for row in rows)
-    splits, notes = ensure_prepared(made_of(damaged), tmp_path / "data")
+    splits, notes = ensure_prepared(made_of(images), tmp_path / "data")
     assert splits["train"].class_sizes.tolist() == [7, 8, 9] and splits["test"].class_sizes.tolist() == [7, 8]
     assert notes == [f"unreadable images left out: 6, listed in {place / 'unreadable.csv'}"]
 

@@ -15,24 +15,17 @@ from tcnaps.figures.style import STYLE, style
 plt.switch_backend("Agg")
 
 
-@pytest.fixture
-def interactive():
-    before = matplotlib.is_interactive()
-    yield matplotlib.interactive
-    matplotlib.interactive(before)
-
-
-def test_the_look_ends_with_the_block_and_interactive_stays_what_it_became(interactive):
+def test_the_look_ends_with_the_block_and_interactive_stays_what_it_became(monkeypatch):
     """In a notebook, the first figure switches it on: else no later figure would be displayed."""
-    interactive(False)
+    monkeypatch.setitem(matplotlib.rcParams, "interactive", False)  # and as it was after the test
     before = matplotlib.rcParams["font.size"]
     with pytest.raises(ZeroDivisionError), style():
         assert matplotlib.rcParams["font.size"] == STYLE["font.size"] != before
-        interactive(True)
+        matplotlib.interactive(True)
         1 / 0  # noqa: B018
     assert matplotlib.rcParams["font.size"] == before and matplotlib.is_interactive()
     with style():
-        interactive(False)
+        matplotlib.interactive(False)
     assert not matplotlib.is_interactive()
 
 

@@ -10,11 +10,6 @@ from tcnaps.evaluation.stopped_rows import variant_predictions
 from tcnaps.figures.tables import accuracy_table, cell, html, published_table
 
 
-@pytest.fixture(scope="module")
-def episodes(rows):
-    return episode_accuracies(variant_predictions(rows, ["Simple", "Transductive"], 2, 4))
-
-
 @pytest.fixture
 def summary():
     entries = [("A", "letters", "in", 0.5876, 0.0112), ("A", "digits", "out", 0.7, 0.02)]
@@ -34,7 +29,8 @@ def test_wide_table_in_order_with_gaps(summary):
     assert table.to_numpy().tolist() == [["**58.8±1.1**", "70.0±2.0"], ["40.0", ""]]
 
 
-def test_averages_and_ranks_follow(episodes):
+def test_averages_and_ranks_follow(rows):
+    episodes = episode_accuracies(variant_predictions(rows, ["Simple", "Transductive"], 2, 4))
     summary = accuracy_summary(episodes)
     averages = domain_averages(episodes)
     table = accuracy_table(summary.assign(bold=best(summary, episodes)), averages, average_ranks(summary))

@@ -19,8 +19,6 @@ from tcnaps_suite.experiments.active import Task, active_learning, predictive_en
 from tcnaps_suite.experiments.comparison import LoadedVariant, draws
 from tcnaps_suite.experiments.continual import ALL_KEPT, FILM, accuracy_by_arrival, class_sums, classify
 
-PROTOCOL = FixedProtocol(way=3, shot=1, queries_per_class=6)
-
 
 def points(*values):
     return torch.tensor(values, dtype=torch.float64)[:, None] * torch.ones(1, 4, dtype=torch.float64)
@@ -81,16 +79,10 @@ def test_pool_and_held_out_images_are_drawn_from_every_class_and_shared_out():
     assert labels[numbers[0]].equal(task.pool_labels) and labels[numbers[1]].equal(task.held_out_labels)
 
 
-@pytest.fixture(scope="module")
-def variants():
-    simple, transductive = untrained("support"), untrained("support_and_query")
-    return {"Simple": LoadedVariant(simple, (0, 0)), "Transductive": LoadedVariant(transductive, (1, 2))}
-
-
-def test_curves_begin_at_the_same_accuracy_and_are_paired(variants):
+def test_curves_begin_at_the_same_accuracy_and_are_paired(adapting):
     sources = [blobs("blobs", "test"), blobs("others", "test")]
-    drawn = draws(study := small_study(), sources, PROTOCOL, 1)
-    rows = active_learning(drawn, study.seed, variants, 4, labels=2)
+    drawn = draws(study := small_study(), sources, FixedProtocol(way=3, shot=1, queries_per_class=6), 1)
+    rows = active_learning(drawn, study.seed, adapting, 4, labels=2)
     assert len(rows) == 2 * 1 * 2 * 3 * 3 and set(rows["domain"]) == {"in", "out"}
     keys = ["dataset", "episode", "variant", "labels"]
     wide = rows.pivot(index=keys, columns="acquisition", values=["accuracy", "difference"])
