@@ -54,9 +54,6 @@ def test_the_cells_of_the_tutorial_run_one_after_the_other():
     assert all(float(gain) > float(half_width) for gain, half_width in gains)  # as its words say
 
 
-NUMBERS = re.compile(r"([+−]?\d+\.\d+) ± (\d+\.\d+)")
-
-
 @pytest.mark.parametrize("page", ["README.md", *(f"docs/{file.name}" for file in sorted((ROOT / "docs").glob("*.md")))])
 def test_a_page_s_numbers_stand_in_the_tables_that_it_names(page):
     """A difference and its interval are in one row of a table to which the same section links."""
@@ -65,6 +62,6 @@ def test_a_page_s_numbers_stand_in_the_tables_that_it_names(page):
         tables = [pd.read_csv((ROOT / page).parent / link).select_dtypes("number") for link in links]
         numbers = [(100 * table.loc[row]).abs().tolist() for table in tables for row in table.index]
         rows = [{round(number, digits) for number in row} for row in numbers for digits in (1, 2)]
-        for value, interval in NUMBERS.findall(section):
+        for value, interval in re.findall(r"([+−]?\d+\.\d+) ± (\d+\.\d+)", section):
             wanted = {abs(float(value.replace("−", "-"))), float(interval)}
             assert any(wanted <= row for row in rows), f"{page}: {value} ± {interval} is in none of {links}"

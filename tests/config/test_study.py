@@ -35,7 +35,6 @@ def test_a_study_is_read_with_the_papers_defaults_and_cannot_be_changed(load):
         study.seed = 1
 
 
-ONCE = FIXED | {"replacement": False}
 WRONG = [
     # unknown and mistyped keys, at every depth, with the nearest one named
     (("sed",), 1, "sed: .*'seed'"),
@@ -70,7 +69,7 @@ WRONG = [
     (("replicates",), 0, "replicates"),
     (("replicates",), [1, 2, 1], "replicates"),
     (("claims", "margin"), 0, "claims.margin"),
-    (("meta_training", "protocol"), ONCE, "meta-training needs replacement: true"),
+    (("meta_training", "protocol"), FIXED | {"replacement": False}, "meta-training needs replacement: true"),
 ]
 MALFORMED = [b"name: small # \xe9\n", b"name: [1\n", b"name: small\nname: other\n", b"seed: " + b"[" * 800]
 MALFORMED += [b"? [a, b]\n: 1\n", b"clustering: {identity_weight: .nan}\n", b"name: &a [*a]\n", b'"\\ud800": 1\n']

@@ -11,8 +11,6 @@ from small_study import mapped_blobs, small_study
 from tcnaps.episodes.loading import load_episode, read_images
 from tcnaps.episodes.sampling import draw_episode
 
-PROTOCOL = small_study().evaluations["variable"].protocol
-
 
 def bytes_of(images):
     """Scaled images as they were before."""
@@ -22,7 +20,7 @@ def bytes_of(images):
 @pytest.mark.parametrize("index", range(4))
 def test_an_episode_holds_the_images_and_labels_of_its_draw(tmp_path, index):
     source, before = mapped_blobs(tmp_path, "blobs", "test"), torch.get_rng_state()
-    draw = draw_episode(source, PROTOCOL, 0, index)
+    draw = draw_episode(source, small_study().evaluations["variable"].protocol, 0, index)
     episode = load_episode(source, draw)
     assert torch.equal(torch.get_rng_state(), before)
     assert episode.draw is draw and episode.way == len(draw.classes)

@@ -9,10 +9,6 @@ from matplotlib.figure import Figure
 from tcnaps.figures import clustering
 
 
-def panels(columns):
-    return Figure().subplots(1, columns, squeeze=False)[0]
-
-
 @pytest.fixture
 def toy():
     random = np.random.default_rng(0)
@@ -25,7 +21,7 @@ def toy():
 
 
 def test_ellipses_lie_at_the_mahalanobis_distance_and_colours_mix_the_classes(toy):
-    (ax,), means, covariances = panels(1), toy.means, toy.covariances
+    ax, means, covariances = Figure().subplots(), toy.means, toy.covariances
     clustering.clustering_step(ax, replace(toy, responsibilities=np.tile([0.75, 0.25], (4, 20, 1))), 0)
     for patch, (k, distance) in zip(ax.patches, [(0, 1), (0, 2), (1, 1), (1, 2)], strict=True):
         edge = patch.get_patch_transform().transform(np.column_stack([np.cos(t := np.linspace(0, 6, 50)), np.sin(t)]))
@@ -40,7 +36,7 @@ def test_strip_rings_the_labels_that_changed_and_names_the_end(toy):
     labels = toy.responsibilities.argmax(axis=2)
     changing = {name: getattr(toy, name)[:3] for name in ("responsibilities", "means", "covariances")}
     assert toy.end == 3 and replace(toy, **changing).end == 2
-    axes = panels(4)
+    axes = Figure().subplots(1, 4)
     clustering.steps_strip(axes, toy)
     clustering.clustering_legend(axes[0].figure)
     assert axes[0].get_title() == "Step 0" and axes[3].get_title() == "Step 3 · the end"
@@ -53,7 +49,7 @@ def test_strip_rings_the_labels_that_changed_and_names_the_end(toy):
 
 def test_episode_images_cross_the_errors_and_contact_sheets_leave_the_rest_empty():
     pixels = np.zeros((5, 8, 8, 3), dtype=np.uint8)
-    one, *rest = panels(4)
+    one, *rest = Figure().subplots(1, 4)
     support, true, predicted = {"cat": pixels[:1], "dog": pixels[:3]}, np.array([0, 1, 0, 1]), np.array([0, 0, 0, 1])
     clustering.episode_images(one, support, pixels[:4], predicted, true)
     assert len(one.images) == 8

@@ -66,12 +66,10 @@ def test_an_estimated_prior_keeps_queries_out_of_classes_that_have_none(names):
     assert strays[1] < 0.8 * strays[0]
 
 
-PROTOCOL = FixedProtocol(way=3, shot=1, queries_per_class=3)
-
-
 def test_classifiers_are_compared_with_one_of_them_in_every_episode():
     sources = [blobs(name, "test") for name in ("blobs", "others")]
-    episodes = list(episode_features(draws(small_study(), sources, PROTOCOL, 2), untrained("support")))
+    drawn = draws(small_study(), sources, FixedProtocol(way=3, shot=1, queries_per_class=3), 2)
+    episodes = list(episode_features(drawn, untrained("support")))
     answers = iter([episode.query_labels for episode in episodes])
     classifiers = {"Simple": head_classifier(Head(), 0, 0), 0.25: head_classifier(Head(scale=0.25), 0, 0)}
     classifiers |= {"Prototypes": CLASSIFIERS["Prototypes"], "perfect": lambda *_: next(answers)}
@@ -85,14 +83,11 @@ def test_classifiers_are_compared_with_one_of_them_in_every_episode():
     assert (gain["Prototypes"] == wide["Prototypes"] - wide["Simple"]).all()
 
 
-SOURCE = blobs("blobs", "test")
-BALANCED = FixedProtocol(way=5, shot=2, queries_per_class=12)
-
-
 @pytest.mark.parametrize("share", [{}, {"concentration": 1}, {"present": 2}, {"present": 1}])
 def test_an_episode_keeps_its_support_set_and_as_many_queries_as_a_class_had(share):
+    source, protocol = blobs("blobs", "test"), FixedProtocol(way=5, shot=2, queries_per_class=12)
     for index in range(3):
-        draw = draw_episode(SOURCE, BALANCED, 0, index)
+        draw = draw_episode(source, protocol, 0, index)
         uneven, again = (unbalanced(draw, 0, **share) for _ in range(2))
         assert (uneven.support_images == draw.support_images).all() and len(uneven.query_images) == 12
         pairs = set(zip(uneven.query_images.tolist(), uneven.query_labels.tolist()))
