@@ -16,14 +16,9 @@ def blobs(dataset: str, split: str, n_classes: int = 8, n_images: int = 14) -> I
     generator = np.random.default_rng([len(dataset), len(split), n_classes])
     patterns = generator.uniform(0, 255, (n_classes, 1, 4, 4, 3)).repeat(SIZE // 4, axis=2).repeat(SIZE // 4, axis=3)
     images = patterns + generator.normal(0, 60, (n_classes, n_images, SIZE, SIZE, 3))
-    return ImageSource(
-        dataset,
-        split,
-        images.clip(0, 255).astype(np.uint8).reshape(-1, SIZE, SIZE, 3),
-        tuple(f"{split}-{k}" for k in range(n_classes)),
-        np.arange(n_classes + 1) * n_images,
-        digest=f"{dataset}-{split}",
-    )
+    images = images.clip(0, 255).astype(np.uint8).reshape(-1, SIZE, SIZE, 3)
+    names, starts = tuple(f"{split}-{k}" for k in range(n_classes)), np.arange(n_classes + 1) * n_images
+    return ImageSource(dataset, split, images, names, starts, digest=f"{dataset}-{split}")
 
 
 def mapped_blobs(folder: Path, dataset: str, split: str, **shape: int) -> ImageSource:

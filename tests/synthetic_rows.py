@@ -14,7 +14,6 @@ def synthetic_rows(
     queries_per_class=4,
     evaluation="variable",
     datasets=DATASETS,
-    accuracy=0.6,
     seed=0,
 ):
     """Predictions that change less and less from step to step; the same episodes in every training."""
@@ -29,7 +28,7 @@ def synthetic_rows(
             image = images.integers(0, 10**6, len(label))
             for t, training in enumerate(trainings):
                 random = np.random.default_rng([seed, d, episode, t + 1])
-                right = random.random(len(label)) < accuracy + 0.05 * t
+                right = random.random(len(label)) < 0.6 + 0.05 * t
                 prediction = np.where(right, label, random.integers(0, way, len(label)))
                 predictions = [prediction]
                 for step in range(1, n_steps + 1):

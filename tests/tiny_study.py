@@ -16,18 +16,13 @@ DATASETS = {"textures": "in", "digits": "out"}
 VARIABLE = {"protocol": PROTOCOL, "datasets": list(DATASETS), "episodes": 2, "trainings": list(TRAININGS)}
 TWO = {"datasets": list(DATASETS), "episodes": 2, "trainings": ["support", "support_and_query"]}
 ONE_SHOT = {n: {"kind": "fixed", "way": 5, "shot": 1, "queries_per_class": n} for n in (3, 6)}
+ONE_EPOCH = {"epochs": 1, "schedule": "one cycle", "batch_size": 40, "valid_fraction": 0.15}
 ONE_STEP = {"episodes": 2, "episodes_per_step": 1, "validate_every": 1, "validation_episodes": 2}
 STUDY = {
     "name": "tiny",
     "image_size": 32,
     "datasets": {name: {"source": "folder", "domain": d, "path": f"pictures/{name}"} for name, d in DATASETS.items()},
-    "pretraining": {
-        "datasets": ["textures"],
-        "epochs": 1,
-        "schedule": "one cycle",
-        "batch_size": 40,
-        "valid_fraction": 0.15,
-    },
+    "pretraining": {"datasets": ["textures"], **ONE_EPOCH},
     "meta_training": {"datasets": ["textures"], "protocol": PROTOCOL, "validation_datasets": ["textures"], **ONE_STEP},
     "evaluations": {
         "variable": VARIABLE,
