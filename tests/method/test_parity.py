@@ -91,16 +91,9 @@ class Case:
 def test_every_quantity_of_the_released_model(name, kind, dtype, models, reference):
     case, model = Case(reference, name, kind), models[kind, dtype]
     episode = case.episode(dtype)
-    computed = []
-
-    def keep(module, inputs, output):
-        computed.append(output)
-
-    with model.task_encoder.register_forward_hook(keep), model.film_generator.register_forward_hook(keep):
-        support, labels, query, _ = features = model.features(episode)
-    embedding, film = computed
-    case.check(embedding, "task_representation", dtype)
-    case.check(torch.cat([number for modulation in film for number in modulation]), "film", dtype)
+    case.check(model.embed(episode), "task_representation", dtype)
+    case.check(torch.cat([number for modulation in model.adapt(episode) for number in modulation]), "film", dtype)
+    support, labels, query, _ = features = model.features(episode)
     case.check(support, "support_features", dtype)
     case.check(query, "query_features", dtype)
     if kind == "simple":

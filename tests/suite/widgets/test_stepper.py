@@ -232,8 +232,7 @@ def test_the_features_are_the_models_which_is_loaded_again_when_it_is_new(study,
     draw = draw_episode(source, study.evaluations["variable"].protocol, study.seed, 1)
     with torch.no_grad():
         support, labels, query, _ = load_model(study, "support_and_query").features(load_episode(source, draw))
-    torch.testing.assert_close(made.support_features, support, rtol=1e-4, atol=1e-4)
-    torch.testing.assert_close(made.query_features, query, rtol=1e-4, atol=1e-4)
+    torch.testing.assert_close([made.support_features, made.query_features], [support, query], rtol=1e-4, atol=1e-4)
     assert made.support_labels.tolist() == labels.tolist()
     assert made.class_names == tuple(source.class_names[k] for k in draw.classes)
     assert (made.query_images == source.images[draw.query_images]).all()
