@@ -35,7 +35,8 @@ def whitening(rows: Float[Tensor, "n d"], way: int) -> tuple[Float[Tensor, "n d"
     """
     mean, total = rows.mean(0), max(total_variance(rows), TINY)
     wide, centred = rows.shape[1] > len(rows), rows - mean
-    values, vectors = torch.linalg.eigh(centred @ centred.T if wide else centred.T @ centred)
+    products = centred @ centred.T if wide else centred.T @ centred
+    values, vectors = (part.to(rows) for part in torch.linalg.eigh(products.double()))  # float32 may not converge
     directions = centred.T @ vectors / values.clamp_min(TINY * len(rows) * total).sqrt() if wide else vectors
     limit = len(rows) * total * TYPICAL / way  # as `values`: n times a variance
     done = Whitening(mean, directions, (1 + values.clamp_min(0) / limit).rsqrt() - 1, 1.0)
