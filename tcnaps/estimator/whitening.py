@@ -8,7 +8,7 @@ from torch import Tensor
 
 from tcnaps.method.clustering import total_variance
 
-TYPICAL = 0.5  # share of the total variance, over the number of classes, beyond which a direction is shortened most
+TYPICAL = 0.5  # of the total variance, over the number of classes: a direction of so much variance keeps half of it
 TINY = 1e-12
 
 
