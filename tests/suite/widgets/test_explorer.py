@@ -7,10 +7,9 @@ from itertools import product
 import numpy as np
 import pandas as pd
 import pytest
-from blob_rows import blob_rows
 from driving import set_to, words
 from small_study import blobs, small_study
-from synthetic_rows import predictions_of
+from synthetic_rows import predictions_of, synthetic_rows
 
 from tcnaps.config import UserError
 from tcnaps.episodes.sampling import draw_episode
@@ -19,6 +18,23 @@ from tcnaps.evaluation.stopped_rows import stopping_step
 from tcnaps_suite import episodes
 from tcnaps_suite.widgets import episode_table, explorer_data, explorer_widget
 from tcnaps_suite.widgets.explorer_widget import explorer
+
+
+def blob_rows(study, evaluation, dataset, index, training="support", seed=0):
+    """An episode of blobs with made-up predictions, one row per query."""
+    source = blobs(dataset, "test")
+    draw = draw_episode(source, study.evaluations[evaluation].protocol, study.seed, index)
+    labels, way = draw.query_labels, len(draw.classes)
+    domains, n_queries = {dataset: study.datasets[dataset].domain}, len(labels) // way
+    made = synthetic_rows((training,), 1, 4, (way,), n_queries, evaluation, domains, seed=100 * seed + index)
+    return made.sort_values("label", ignore_index=True).assign(
+        episode=index,
+        n_support=len(draw.support_labels),
+        query=np.arange(len(labels)),
+        shot=np.bincount(draw.support_labels)[labels],
+        class_name=[source.class_names[draw.classes[k]] for k in labels],
+        image=draw.query_images,
+    )
 
 
 @pytest.fixture(scope="module")
@@ -31,7 +47,7 @@ def evaluated(tmp_path_factory):
         patch.chdir(root)
         for name, evaluation in made.items():
             for (seed, training), dataset in product(enumerate(evaluation.trainings), evaluation.datasets):
-                rows = [blob_rows(small, name, dataset, index, training, seed)[0] for index in range(6)]
+                rows = [blob_rows(small, name, dataset, index, training, seed) for index in range(6)]
                 write_rows(rows_file(small, training, name, dataset), pd.concat(rows, ignore_index=True), "key")
     return root, small
 
@@ -281,7 +297,7 @@ def test_what_a_study_can_compare():
 
 
 def test_an_episode_that_is_drawn_differently_now_is_refused(study, monkeypatch):
-    own, _ = blob_rows(study, "variable", "others", 0)
+    own = blob_rows(study, "variable", "others", 0)
     changed = {name: own.assign(**{name: own[name].to_numpy()[::-1]}) for name in ("image", "label", "shot")}
     for column, rows in (changed | {"class_name": own.assign(class_name="renamed")}).items():
         with pytest.raises(UserError, match=rf"others.*{column}"):
