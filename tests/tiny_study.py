@@ -44,7 +44,7 @@ def write_project(root: Path) -> None:
 
 def train_and_evaluate(study) -> None:
     """Makes what a study has: one training is done, the other networks stay as they were initialised."""
-    from stepper_study import write_training
+    from untrained import write_training
 
     from tcnaps.evaluation.evaluate import evaluate
     from tcnaps.training.meta_training import meta_train

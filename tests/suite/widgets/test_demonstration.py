@@ -10,7 +10,7 @@ import pytest
 import yaml
 from scipy.spatial.distance import pdist
 from small_study import blobs, small_study
-from stepper_study import write_networks
+from untrained import write_networks
 
 from tcnaps.config import UserError, load_study
 from tcnaps.evaluation import evaluate

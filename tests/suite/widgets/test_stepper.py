@@ -10,8 +10,8 @@ import torch
 from clusters import clusters
 from driving import click, set_to, words
 from matplotlib.figure import Figure
-from small_study import blobs
-from stepper_study import place, planted, write_networks, write_training
+from small_study import blobs, small_study
+from untrained import write_networks, write_training
 
 from tcnaps.config import UserError
 from tcnaps.episodes.loading import load_episode
@@ -21,13 +21,21 @@ from tcnaps.method.clustering import trajectory
 from tcnaps.method.head import Head
 from tcnaps.method.variants import VARIANTS
 from tcnaps.training.checkpoints import CheckpointError, checkpoint_folder, load_model
+from tcnaps_suite import episodes
 from tcnaps_suite.experiments import study_episodes
-from tcnaps_suite.experiments.study_episodes import features_of
+from tcnaps_suite.experiments.study_episodes import ShownEpisode, features_of
 from tcnaps_suite.widgets import stepper_data, stepper_figures, stepper_widget
 from tcnaps_suite.widgets.episode_table import OUTCOMES, at_step
 from tcnaps_suite.widgets.projection import discriminative_plane, view_in_plane
 from tcnaps_suite.widgets.stepper_figures import legend, query_table
 from tcnaps_suite.widgets.stepper_widget import stepper
+
+
+def place(patch, root):
+    """The small study, its results in `root`, its datasets blobs."""
+    patch.chdir(root)
+    patch.setattr(episodes, "open_split", lambda study, name, split: blobs(name, split))
+    return small_study(trainings=["support", "support_and_query", "support_log_determinant"])
 
 
 @pytest.fixture(scope="module")
@@ -36,6 +44,13 @@ def networks(tmp_path_factory):
     with pytest.MonkeyPatch.context() as patch:
         write_networks(place(patch, root))
     return root
+
+
+def planted(shot=2, n_query=12, variant="Transductive", spread=1.5, names=("class-0", "class-1", "class-2")):
+    """Features in clusters that overlap enough for labels to change."""
+    sets = clusters([shot] * 3, [n_query] * 3, 8, 2.2, spread, seed=6, dtype=torch.float32)
+    pixels = np.random.default_rng(0).integers(0, 255, (3 * n_query, 8, 8, 3), dtype=np.uint8)
+    return ShownEpisode(VARIANTS[variant], ("5-way", "planted", 3), names, *sets, pixels[: 3 * shot], pixels, Head())
 
 
 @pytest.fixture

@@ -20,7 +20,6 @@ import run
 import tables_of_numbers
 import torch
 from heads import BASE, SETTINGS, Setting, episodes_of, features_from, features_of_folder, mislabelled
-from measured import write_measurements
 from PIL import Image
 from planted_folders import planted
 
@@ -28,6 +27,8 @@ from tcnaps.estimator import normalisation
 from tcnaps_suite.experiments.networks import Network
 
 FOLDER = Path(__file__).parents[3] / "benchmarks"
+LIMITS = {"operations_float32": 1e11, "operations_bfloat16": 2e11, "bytes": 1e10, "fresh_bytes": 1e9}
+MACHINE = {"processor": "a processor", "threads": 2, "torch": "2.9", "limits": LIMITS}
 
 
 def test_refinement_gains_on_tables_of_many_and_of_few_dimensions():
@@ -108,11 +109,33 @@ def test_results_are_compared_and_what_ends_early_has_a_problem():
     assert "ratio" in first and "ratio" not in last
 
 
-def test_what_was_measured_becomes_tables_and_figures(tmp_path, capsys):
+def one(seconds, ratio=None, n_bytes=None, problem=None):
+    row = {"seconds": seconds, "times": [seconds], "bytes": n_bytes, "problem": problem}
+    return row if ratio is None else row | {"ratio": ratio, "ratio_low": 0.9 * ratio, "ratio_high": 1.2 * ratio}
+
+
+@pytest.fixture
+def measurements():
+    """The content of a file as `make bench` writes it, with made-up times."""
+    rows = []  # group, name, measured
+    for episode, factor in (("5-way 5-shot", 1), ("20-way 10-shot", 4)):
+        for part, seconds in (("task encoder", 0.2), ("backbone", 0.5), ("clustering", 0.1)):
+            fast = {"float32": one(factor * seconds / 2, 2.0), "bfloat16": one(factor * seconds / 4, 4.0)}
+            rows.append(("parts", f"{episode}: {part}", fast | {"direct": one(factor * seconds)}))
+        rows.append(("test", episode, {"float32": one(0.4, 2.0, 3 * 10**8), "direct": one(0.8, None, 10**9)}))
+    lost = {"float32": one(9.0, None, 4 * 10**9), "direct": one(None, problem="out of memory")}
+    rows.append(("training", "1000 images", lost))
+    counts = {"set encoder": (2 * 10**8, 3 * 10**6), "backbone": (2 * 10**9, 9 * 10**6)}
+    per_image = {name: dict(zip(("operations", "bytes"), numbers)) for name, numbers in counts.items()}
+    rows = [dict(zip(("group", "name", "measured"), row)) | {"size": 84, "machine": MACHINE} for row in rows]
+    return {"per_image": per_image, "rows": rows}
+
+
+def test_what_was_measured_becomes_tables_and_figures(measurements, tmp_path, capsys):
     path = tmp_path / "benchmarks.json"
     with pytest.raises(FileNotFoundError, match="make bench"):
         drawing.load_measurements(path)
-    write_measurements(path)
+    path.write_text(json.dumps(measurements))
     table = drawing.load_measurements(path).set_index(["group", "name", "implementation"])
     row = table.loc["test", "5-way 5-shot", "float32"]
     assert (row["seconds"], row["ratio"], row["gigabytes"], row["threads"]) == (0.4, 2.0, 0.3, 2)

@@ -5,15 +5,19 @@ import re
 import sys
 from pathlib import Path
 
+import matplotlib.pyplot as plt
 import pandas as pd
 import pytest
 import torch
-from in_process import InProcess
+from IPython.core.interactiveshell import InteractiveShell
+from IPython.utils.capture import capture_output
+from nbformat.v4 import new_output
 from notebook_files import cell, write_notebook
-from papermill.engines import papermill_engines
+from papermill.engines import Engine, papermill_engines
 from PIL import Image
 from small_study import small_study
 from tiny_study import STUDY_FILE, train_and_evaluate, write_project
+from traitlets.config import Config
 
 from tcnaps.config import UserError, fingerprint, load_study
 from tcnaps.data import open_split
@@ -89,6 +93,21 @@ def test_notebooks_are_shown_with_the_first_evaluation_of_their_trainings():
     other = {name: each for name, each in study.evaluations.items() if not each.before_training} | {"early": changed}
     pair = shown(study.model_copy(update={"evaluations": other}), ROOT / "notebooks")["18-before-and-after"]
     assert pair == {"start": "early", "evaluation": "5-way-1-shot"}
+
+
+class InProcess(Engine):
+    """Runs cells in this process: no kernel has to start and load PyTorch. Keeps what a cell prints to stdout."""
+
+    @classmethod
+    def execute_managed_notebook(cls, nb_man, kernel_name, **options):
+        shell = InteractiveShell.instance(config=Config({"HistoryManager": {"enabled": False}}))
+        shell.reset(new_session=False)
+        for code in (each for each in nb_man.nb.cells if each.cell_type == "code"):
+            with capture_output() as captured:
+                result = shell.run_cell(code.source)
+            result.raise_error()
+            code.outputs = [new_output("stream", name="stdout", text=captured.stdout)]
+        plt.close("all")
 
 
 @pytest.fixture(scope="module")
