@@ -4,7 +4,6 @@ import hashlib
 import json
 import pickle
 import sys
-from functools import cache
 
 import numpy as np
 import pytest
@@ -24,24 +23,20 @@ from tcnaps.data.readers import meta_dataset  # noqa: E402
 from tcnaps.data.readers.meta_dataset import masked_crc, parse_example, read_index, record_at  # noqa: E402
 
 IMAGES = [(b"first image", 3), (b"", 3), (b"\x00\xffthird" * 40, 3)]
+RECORDS = [record(image_example(*image)) for image in IMAGES]
+STARTS = np.cumsum([0, *map(len, RECORDS)]).tolist()  # of the records, and where the file ends
 
 
 @pytest.fixture
 def file(tmp_path):
     """A file of three records of class 3."""
     file = tmp_path / "3.tfrecords"
-    file.write_bytes(b"".join(record(image_example(*image)) for image in IMAGES))
+    file.write_bytes(b"".join(RECORDS))
     return file
 
 
 def read_records(file, expected_label=None):
     return [record_at(file, *place, expected_label) for place in read_index(file)]
-
-
-@cache
-def starts():
-    """Where the records start, and where the file ends."""
-    return np.cumsum([0, *(len(record(image_example(*image))) for image in IMAGES)]).tolist()
 
 
 def test_the_checksum_is_crc32c():
@@ -51,7 +46,7 @@ def test_the_checksum_is_crc32c():
 
 def test_records_come_back_in_order(file):
     assert read_records(file) == read_records(str(file), expected_label=3) == IMAGES
-    assert read_index(file) == list(zip(starts(), (len(image_example(*image)) for image in IMAGES)))
+    assert read_index(file) == list(zip(STARTS, (len(image_example(*image)) for image in IMAGES)))
 
 
 @given(st.binary(max_size=300), st.integers(-(2**63), 2**63 - 1), st.booleans())
@@ -71,11 +66,11 @@ def test_every_cut_is_noticed_but_one_between_records(file):
     intact = file.read_bytes()
     for end in range(1, len(intact)):
         file.write_bytes(intact[:end])
-        if end in starts():
-            assert read_records(file) == IMAGES[: starts().index(end)]
+        if end in STARTS:
+            assert read_records(file) == IMAGES[: STARTS.index(end)]
             continue
-        cut = sum(start <= end for start in starts()) - 1
-        with pytest.raises(DatasetError, match=f"3.tfrecords: record {cut} at byte {starts()[cut]} "):
+        cut = sum(start <= end for start in STARTS) - 1
+        with pytest.raises(DatasetError, match=f"3.tfrecords: record {cut} at byte {STARTS[cut]} "):
             read_index(file)
 
 
@@ -182,9 +177,8 @@ def test_a_mislabelled_record_is_left_out_and_reported(tmp_path):
 
 
 def test_pools_are_refused(tmp_path):
-    folder = files.write_uniform(tmp_path, file_pattern="{}_{}.tfrecords")
     with pytest.raises(DatasetError, match="dataset_spec.json: file_pattern"):
-        listing_of(folder)
+        listing_of(files.write_uniform(tmp_path, file_pattern="{}_{}.tfrecords"))
 
 
 @pytest.mark.parametrize("left", [-1, 0, None])

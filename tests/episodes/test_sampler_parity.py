@@ -108,7 +108,7 @@ def comparisons(reference: Reference, episodes: list[Description], seed: int) ->
     size = np.array([e.shots.sum() for e in episodes])
     imbalance = np.array([e.shots.max() / e.shots.min() for e in episodes])
     moments = np.stack([imbalance, imbalance**2], axis=1)
-    theirs, their_sizes = measured["imbalance_max_over_min_shot"], measured["support_set_size_mean_by_way"]
+    theirs = measured["imbalance_max_over_min_shot"]
     their_moments = [theirs["mean"], theirs["std"] ** 2 + theirs["mean"] ** 2]
     shots, their_shots = shots_in_bins(episodes, measured["shots_per_class_hist"], n)
     drawn = np.bincount(np.concatenate([e.classes for e in episodes]), minlength=len(reference.split.class_sizes))
@@ -119,7 +119,7 @@ def comparisons(reference: Reference, episodes: list[Description], seed: int) ->
         "queries per class": same_distribution(n_query, measured["query_per_class_hist"]),
         "query set size": same_distribution(n_query * way, measured["query_set_size_hist"]),
         "support set size": same_distribution(size, measured["support_set_size_hist"]),
-        "support set size by way": same_mean_by_way(way, size, measured["way_hist"], their_sizes),
+        "support set size by way": same_mean_by_way(way, size, measured),
         "imbalance": same_mean(moments.mean(axis=0) - their_moments, np.cov(moments, rowvar=False), EPISODES, n),
         "shots": same_mean(shots.mean(axis=0) - their_shots, np.cov(shots, rowvar=False), EPISODES, n),
         "classes": same_mean(together @ classes, together @ covariance @ together.T, EPISODES, n),
@@ -186,10 +186,9 @@ def alike(reference: Reference) -> np.ndarray:
     return np.eye(group.max() + 1)[:, group.ravel()]
 
 
-def same_mean_by_way(
-    way: np.ndarray, size: np.ndarray, their_ways: dict[str, int], their_means: dict[str, float]
-) -> float:
+def same_mean_by_way(way: np.ndarray, size: np.ndarray, measured: dict) -> float:
     """p-value of equal mean support sizes at every way that both have drawn 100 times."""
+    their_ways, their_means = measured["way_hist"], measured["support_set_size_mean_by_way"]
     ways = [v for v, n in their_ways.items() if min(n, np.sum(way == int(v))) >= 100]
     ours = [size[way == int(v)] for v in ways]
     difference = np.array([sizes.mean() - their_means[v] for v, sizes in zip(ways, ours)])

@@ -12,17 +12,18 @@ from tcnaps.episodes import sampling
 from tcnaps.episodes.sampling import draw_episode, sample_classes, sample_shots
 
 FIXED = FixedProtocol(way=4, shot=3, queries_per_class=5)
+LIMITED = VariableProtocol(maximum_way=7, maximum_support_size=60)
 SCRIPTS = ("Greek",) * 6 + ("Latin",) * 9 + ("Runic",) * 4
+SOME, MANY = sized(30, 12, 50, 9, 80, 21, 40), sized(*(20 + 7 * k for k in range(19)), superclasses=SCRIPTS)
 
 
 @pytest.mark.parametrize("protocol", [FIXED, VariableProtocol(), VariableProtocol(shots="uniform")])
 def test_an_episode_repeats(protocol):
-    source = sized(30, 12, 50, 9, 80, 21, 40)
-    draws = [draw_episode(source, protocol, seed=3, index=i) for i in (7, 8, 7)]
+    draws = [draw_episode(SOME, protocol, seed=3, index=i) for i in (7, 8, 7)]
     for name in ("classes", "support_images", "query_images"):
         assert np.array_equal(getattr(draws[0], name), getattr(draws[2], name))
     assert not np.array_equal(draws[0].support_images, draws[1].support_images)
-    assert not np.array_equal(draws[0].support_images, draw_episode(source, protocol, seed=4, index=7).support_images)
+    assert not np.array_equal(draws[0].support_images, draw_episode(SOME, protocol, seed=4, index=7).support_images)
 
 
 def test_more_queries_leave_the_support_set_and_the_first_queries():
@@ -34,11 +35,10 @@ def test_more_queries_leave_the_support_set_and_the_first_queries():
 
 @pytest.mark.parametrize("kind", [FIXED, VariableProtocol()])
 def test_a_concentration_leaves_the_largest_class_its_queries_and_takes_them_from_others(kind):
-    source = sized(30, 12, 50, 9, 80, 21, 40)
     equal, flat, uneven = (kind.model_copy(update={"query_concentration": a}) for a in (None, 1e6, 1.0))
     smallest = []
     for index in range(30):
-        draw, same, thinned = (draw_episode(source, protocol, 0, index) for protocol in (equal, flat, uneven))
+        draw, same, thinned = (draw_episode(SOME, protocol, 0, index) for protocol in (equal, flat, uneven))
         assert np.array_equal(draw.support_images, thinned.support_images)
         assert np.isin(thinned.query_images, draw.query_images).all()
         counts = np.bincount(thinned.query_labels, minlength=len(draw.classes))
@@ -139,26 +139,18 @@ def test_uniform_shots_are_uniform():
 
 
 # Draws of the sampler that the committed results were made with. They depend on NumPy's streams, too.
-BEFORE = {
-    "uniform": ([3, 0, 2, 6, 4, 1], [4, 26, 21, 16, 61, 7], 4, 507717783),
-    "superclasses": ([10, 12, 7, 9, 8, 14, 6], [1, 2, 2, 2, 2, 3, 1], 10, 1788419420),
-    "fixed": ([1, 6, 4, 2], [3, 3, 3, 3], 5, 1920225134),
-    "fixed, superclasses": ([3, 4, 16, 9], [3, 3, 3, 3], 5, 1695793770),
-    "limited": ([4, 0, 2, 3, 5, 1], [7, 18, 7, 6, 11, 8], 10, 1723575000),
-}
-
-
-@pytest.mark.parametrize("case", BEFORE)
-def test_episodes_stay_what_they_were(case):
-    some, many = sized(30, 12, 50, 9, 80, 21, 40), sized(*(20 + 7 * k for k in range(19)), superclasses=SCRIPTS)
-    source, protocol = {
-        "uniform": (some, VariableProtocol()),
-        "superclasses": (many, VariableProtocol()),
-        "fixed": (some, FIXED),
-        "fixed, superclasses": (many, FIXED),
-        "limited": (sized(*[600, 500] * 4), VariableProtocol(maximum_way=7, maximum_support_size=60)),
-    }[case]
-    classes, shots, n_query, checksum = BEFORE[case]
+@pytest.mark.parametrize(
+    ("source", "protocol", "classes", "shots", "n_query", "checksum"),
+    [
+        (SOME, VariableProtocol(), [3, 0, 2, 6, 4, 1], [4, 26, 21, 16, 61, 7], 4, 507717783),
+        (MANY, VariableProtocol(), [10, 12, 7, 9, 8, 14, 6], [1, 2, 2, 2, 2, 3, 1], 10, 1788419420),
+        (SOME, FIXED, [1, 6, 4, 2], [3, 3, 3, 3], 5, 1920225134),
+        (MANY, FIXED, [3, 4, 16, 9], [3, 3, 3, 3], 5, 1695793770),
+        (sized(*[600, 500] * 4), LIMITED, [4, 0, 2, 3, 5, 1], [7, 18, 7, 6, 11, 8], 10, 1723575000),
+    ],
+    ids=["uniform", "superclasses", "fixed", "fixed, superclasses", "limited"],
+)
+def test_episodes_stay_what_they_were(source, protocol, classes, shots, n_query, checksum):
     draw = draw_episode(source, protocol, seed=3, index=0)
     assert draw.classes.tolist() == classes
     assert np.bincount(draw.support_labels).tolist() == shots
