@@ -1,6 +1,7 @@
 """What is stale: the keys inside checkpoints and row files, and the Snakefile's, follow from the same dependencies."""
 
 import pytest
+from record_files import write
 from small_study import small_study
 
 from tcnaps.config import fingerprint
@@ -70,10 +71,7 @@ PLACES = (*RUN_BY_ALL, "tcnaps/evaluation/evaluate", "tcnaps/evaluation/claims",
 
 def test_code_makes_stale_what_runs_it(tmp_path, monkeypatch):
     assert all((fingerprint.HOME / place).exists() for places in CODE.values() for place in places)
-    for place in PLACES:
-        (tmp_path / place).parent.mkdir(parents=True, exist_ok=True)
-        (tmp_path / f"{place}.py").touch()
-    monkeypatch.setattr(fingerprint, "HOME", tmp_path)
+    monkeypatch.setattr(fingerprint, "HOME", write(tmp_path, *(f"{place}.py" for place in PLACES)))
 
     def keys():
         fingerprint.module_code.cache_clear()

@@ -18,7 +18,7 @@ STUDY = {
 def load(tmp_path):
     def load(content):
         file = tmp_path / "study.yaml"
-        file.write_text(content if isinstance(content, str) else yaml.safe_dump(content))
+        file.write_bytes(content if isinstance(content, bytes) else yaml.safe_dump(content).encode())
         return load_study(file)
 
     return load
@@ -84,11 +84,9 @@ def test_what_cannot_be_meant_is_named(load, path, value, message):
 
 
 @pytest.mark.parametrize("content", MALFORMED)
-def test_malformed_files_are_refused_in_a_few_lines(tmp_path, content):
-    file = tmp_path / "study.yaml"
-    file.write_bytes(content)
+def test_malformed_files_are_refused_in_a_few_lines(load, content):
     with pytest.raises(ConfigError, match="study.yaml") as error:
-        load_study(file)
+        load(content)
     assert len(str(error.value)) < 2000
 
 

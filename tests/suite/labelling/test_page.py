@@ -5,12 +5,12 @@ import unicodedata
 from dataclasses import replace
 from urllib.parse import quote
 
+import numpy as np
 import pandas as pd
 import pytest
 import torch
 from driving import click, set_to, words
 from PIL import Image
-from planted_folders import image_folder
 from small_study import small_study
 
 from tcnaps.config import UserError
@@ -18,12 +18,26 @@ from tcnaps_suite.labelling import page as pages
 from tcnaps_suite.labelling.classify import label_images
 from tcnaps_suite.labelling.corrections import label_studio_tasks, load_corrections, read_corrections, save_corrections
 from tcnaps_suite.labelling.episode import folder_episode
-from tcnaps_suite.labelling.folder import NONE
+from tcnaps_suite.labelling.folder import NONE, ImageFolder
 from tcnaps_suite.labelling.page import EMPTY, FOREIGN, NEXT, LabelPage, keys_of
 from tcnaps_suite.widgets.stepper_data import described
 from tcnaps_suite.widgets.stepper_widget import stepper
 
 CLASSES = ["ash", "elm", "fir"]
+
+
+def image_folder(path, names, shot, others, length, noise, seed, truth=None):
+    """A folder of images near the corners of a simplex; names are those of classes → of their unlabelled images."""
+    rows = []
+    for k, (name, file) in enumerate(names.items()):
+        rows += [(f"{name}/{number}.png", name, k) for number in range(shot)]
+        rows += [(f"unlabelled/{file.format(number)}.png", None, k) for number in range(others)]
+    files, labels, codes = zip(*rows)
+    images = pd.DataFrame({"file": files, "label": pd.Series(labels, dtype=object)}, dtype=object)
+    features = length * np.eye(len(names))[list(codes)]
+    features += np.random.default_rng(seed).normal(0, noise, features.shape)
+    left_out = pd.DataFrame(columns=["file", "reason"])
+    return ImageFolder(path, "features.npz", images, features.astype(np.float32), left_out, truth)
 
 
 @pytest.fixture
