@@ -13,17 +13,14 @@ import pandas as pd
 import pytest
 
 ROOT = Path(__file__).parents[1]
-WITH_EXAMPLES = [
-    ".".join(path.relative_to(ROOT).with_suffix("").parts)
-    for path in sorted((ROOT / "tcnaps").rglob("*.py"))
-    if ">>> " in path.read_text()
-]
+MODULES = sorted(path.relative_to(ROOT) for path in (ROOT / "tcnaps").rglob("*.py") if ">>> " in path.read_text())
 
 
-@pytest.mark.parametrize("module", WITH_EXAMPLES)
-def test_examples_in_docstrings(module):
+@pytest.mark.parametrize("path", MODULES, ids=str)
+def test_examples_in_docstrings(path):
     matplotlib.use("Agg")
-    failed, attempted = doctest.testmod(importlib.import_module(module), optionflags=doctest.ELLIPSIS)
+    module = importlib.import_module(".".join(path.with_suffix("").parts))
+    failed, attempted = doctest.testmod(module, optionflags=doctest.ELLIPSIS)
     assert attempted and not failed
     if plt := sys.modules.get("matplotlib.pyplot"):
         plt.close("all")

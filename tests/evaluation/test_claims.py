@@ -43,14 +43,12 @@ def rows():
     """Three replicates; Transductive's training is much better, and a mixture's worse, in each of them."""
     share = {"support_and_query": 0.8, "support": 0.2, "support_and_query_refined": 0.2}
     parts = []
-    for name, options in {
-        "variable": {"trainings": (*TRAININGS, *HALVES), "ways": (3, 4, 5)},
-        "5-way-1-shot": {"ways": (5,), "shot": 1},
-        "5-way-1-shot-8-queries": {"ways": (5,), "shot": 1, "queries_per_class": 8, "n_episodes": 5},
-    }.items():
-        shot = options.pop("shot", None)
-        evaluation_rows = synthetic_rows(evaluation=name, **{"n_episodes": 8} | options)
-        evaluation_rows = evaluation_rows.assign(shot=shot) if shot else evaluation_rows
+    for name, options, shot in (
+        ("variable", {"trainings": (*TRAININGS, *HALVES)}, {}),
+        ("5-way-1-shot", {"ways": (5,)}, {"shot": 1}),
+        ("5-way-1-shot-8-queries", {"ways": (5,), "queries_per_class": 8, "n_episodes": 5}, {"shot": 1}),
+    ):
+        evaluation_rows = synthetic_rows(evaluation=name, **{"n_episodes": 8} | options).assign(**shot)
         for replicate in range(3):
             for training, training_rows in evaluation_rows.groupby("training", sort=False):
                 improved = better(training_rows, share.get(training, 0.05), [replicate, len(parts)])

@@ -79,7 +79,6 @@ def test_cut_and_missing_files_and_damaged_manifests_make_an_evaluation_incomple
         (rows_of("support", "blobs").rename(columns={"prediction_1": "prediction_9"}), "prediction_1"),
         (rows_of("support", "blobs").assign(domain="out"), "domain 'out', not 'in'"),
     ],
-    ids=["training", "dataset", "episode", "columns", "steps", "domain"],
 )
 def test_rows_of_something_else_are_refused(study, rows, named):
     write_rows(rows_file(study, "support", "variable", "blobs"), rows.reset_index(drop=True), "key")

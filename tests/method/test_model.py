@@ -169,9 +169,8 @@ def test_features_are_found_without_waiting_for_the_device(episode):
 
 
 def test_labels_of_any_width_and_images_in_float64_will_do(model, episode):
-    other = replace(
-        episode, support_labels=episode.support_labels.int().numpy(), support_images=episode.support_images.double()
-    )
+    labels, images = episode.support_labels.int().numpy(), episode.support_images.double()
+    other = replace(episode, support_labels=labels, support_images=images)
     assert other.support_labels.dtype == torch.int64 and other.way == 4
     with torch.no_grad():
         torch.testing.assert_close(model(other, steps=1), model(episode, steps=1), rtol=1e-3, atol=1e-2)

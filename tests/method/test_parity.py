@@ -6,6 +6,7 @@ kernels for AVX2 came to 4.1 times that distance, as the release's float32 was c
 """
 
 import json
+from contextlib import chdir
 
 import numpy as np
 import pytest
@@ -14,7 +15,6 @@ from released_files import recipe_images, write_released
 from small_study import small_study
 from torch.nn import functional as F
 
-from tcnaps.config import study as config
 from tcnaps.method.clustering import cluster, trajectory
 from tcnaps.method.episode import Episode
 from tcnaps.training.checkpoints import head_of, load_model
@@ -38,8 +38,7 @@ def released_study(dtype="float32"):
 def models(reference, tmp_path_factory):
     """Both models in both precisions, through files as the release writes them."""
     root = tmp_path_factory.mktemp("released")
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(config, "project_root", lambda: root)
+    with chdir(root):
         study = released_study()
         for name in ("simple", "transductive"):
             file = write_released(root / f"best_{name}_cnaps.pt", f"{name}_cnaps_film", reference)
