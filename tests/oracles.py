@@ -70,10 +70,9 @@ def naive_trajectory(
 ):
     """Algorithm 1 without its end: the query logits after steps 0, ..., `steps`; `class_divisor` is step 0's."""
     way = int(labels.max()) + 1
-    extra = query[:0] if extra is None else extra
-    one_hot = torch.zeros(len(support), way, dtype=support.dtype)
-    for i, label in enumerate(labels):
-        one_hot[i, label] = 1
+    points = {"query": query, "extra": query[:0] if extra is None else extra}
+    used = ["query", "extra"] if unlabelled == "both" else [unlabelled]
+    one_hot = torch.eye(way, dtype=support.dtype)[labels]
     members, weights = support, one_hot
     record, first = [], None
     prior = [1 / way] * way if class_prior == "estimated" else class_prior
@@ -85,15 +84,11 @@ def naive_trajectory(
         first = covariances if first is None else first
         if update == "means":
             covariances = first
-        logits = {
-            name: naive_logits(points, means, covariances, scale, log_determinant and metric != "euclidean")
-            for name, points in (("query", query), ("extra", extra))
-        }
+        determinant = log_determinant and metric != "euclidean"
+        logits = {n: naive_logits(x, means, covariances, scale, determinant) for n, x in points.items()}
         if prior is not None:
             logits = {name: x + torch.log(torch.as_tensor(prior, dtype=x.dtype)) for name, x in logits.items()}
         record.append(logits["query"])
-        used = {"query": ["query"], "extra": ["extra"], "both": ["query", "extra"]}[unlabelled]
-        points = {"query": query, "extra": extra}
         members = torch.cat([support] + [points[name] for name in used])
         weights = torch.cat([one_hot] + [torch.softmax(logits[name], dim=1) for name in used])
         if class_prior == "estimated":
