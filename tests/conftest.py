@@ -14,6 +14,7 @@ jaxtyping.install_import_hook(["tcnaps", "tcnaps_suite"], "beartype.beartype")
 
 import hypothesis  # noqa: E402
 import pytest  # noqa: E402
+from synthetic_rows import synthetic_rows  # noqa: E402
 
 pytest_plugins = ["trained_study"]
 
@@ -37,8 +38,6 @@ def reference() -> Path:
 @pytest.fixture(scope="session")
 def rows():
     """Rows of two trainings on three datasets."""
-    from synthetic_rows import synthetic_rows
-
     return synthetic_rows()
 
 

@@ -14,12 +14,11 @@ import yaml
 from filelock import FileLock
 from notebook_files import cell, write_notebook
 
-import tcnaps
 from tcnaps.config import UserError
 from tcnaps_suite.workflow import batch, stopping
 from tcnaps_suite.workflow.batch import NotebookFailed, main, run_notebook
 
-ROOT = Path(tcnaps.__file__).parents[1]
+ROOT = Path(__file__).parents[3]
 STUDY = (ROOT / "configs" / "miniature.yaml").read_text()
 
 

@@ -15,6 +15,7 @@ from nbformat.v4 import new_output
 from notebook_files import cell, write_notebook
 from papermill.engines import Engine, papermill_engines
 from PIL import Image
+from record_files import write
 from small_study import small_study
 from tiny_study import STUDY_FILE, train_and_evaluate, write_project
 from traitlets.config import Config
@@ -215,9 +216,7 @@ def code(tmp_path, monkeypatch):
     for module in (fingerprint, declared):
         monkeypatch.setattr(module, "HOME", tmp_path)
     monkeypatch.setattr(jobs, "FIGURES_CODE", ("tcnaps/figures",))
-    for place in (ONE, HELPER, OTHER, "tcnaps/figures/style.py"):
-        (tmp_path / place).parent.mkdir(parents=True, exist_ok=True)
-        (tmp_path / place).touch()
+    write(tmp_path, ONE, HELPER, OTHER, "tcnaps/figures/style.py")
     (tmp_path / ONE).write_text("from tcnaps_suite.widgets import helper")
     return tmp_path
 
