@@ -28,9 +28,8 @@ def half_width(spread: float, n: int) -> float:
 def estimates(frame: pd.DataFrame, by: Sequence[str], value: str) -> pd.DataFrame:
     """The mean over replicates, episodes and datasets; each dataset counts once. Without `replicate` there is one.
 
-    Returns:
-        `by`, `value`, `interval` (nan for one episode), `n_datasets`, `n_episodes`, `n_replicates`, and the parts of
-        the interval: `of_trainings` (A; 0 for one replicate), `of_episodes` (B) and its degrees of `freedom`.
+    The columns: `by`, `value`, `interval` (nan for one episode), `n_datasets`, `n_episodes`, `n_replicates`, and the
+    interval's parts: `of_trainings` (A; 0 for one replicate), `of_episodes` (B) and its degrees of `freedom`.
     """
     by, keys = list(by), list(dict.fromkeys([*by, "dataset"]))
     table = _crossed(frame, keys, value)

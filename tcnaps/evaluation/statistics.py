@@ -84,13 +84,10 @@ def average_ranks(summary: pd.DataFrame) -> pd.DataFrame:
     the paper's ranks for its own method. `summary` is of one evaluation; a variant may lack datasets.
     """
     _check_unique(summary)
-    ranks = []
-    for _, cell in summary.groupby("dataset", sort=False, observed=True):
-        accuracy, interval = cell["accuracy"].to_numpy(), cell["interval"].to_numpy()
-        apart = (accuracy - interval)[None, :] >= (accuracy + interval)[:, None] - 1e-9  # may touch, as in the paper
-        above = accuracy[None, :] > accuracy[:, None]
-        ranks.append(pd.Series(1 + (apart & above).sum(axis=1), cell.index))
-    groups = averaged_together(summary.assign(rank=pd.concat(ranks)))
+    accuracy, interval, dataset = (summary[name].to_numpy() for name in ("accuracy", "interval", "dataset"))
+    apart = (accuracy - interval)[None, :] >= (accuracy + interval)[:, None] - 1e-9  # may touch, as in the paper
+    above = (accuracy[None, :] > accuracy[:, None]) & (dataset[None, :] == dataset[:, None])
+    groups = averaged_together(summary.assign(rank=1 + (apart & above).sum(axis=1)))
     ranked = pd.concat(members.assign(domain=domain) for domain, members in groups.items())
     means = ranked.groupby(["variant", "domain"], observed=True)["rank"].agg(rank="mean", n_datasets="size")
     return ranked[["variant", "domain"]].drop_duplicates().merge(means.reset_index())
@@ -176,8 +173,7 @@ def refinement_grid(
     for value in ("accuracy", *bases):
         estimated = estimates(episodes, ["variant"], value).set_index("variant").loc[list(cells)]
         averages |= {value: estimated[value], f"{value}_interval".removeprefix("accuracy_"): estimated["interval"]}
-    table = estimated[["n_replicates"]].assign(**averages, n_datasets=estimated["n_datasets"])
-    return reported(table, [*averages, "n_datasets"]).reset_index(drop=True)
+    return reported(estimated.assign(**averages), [*averages, "n_datasets"]).reset_index(drop=True)
 
 
 def gain_by_query_count(episodes: pd.DataFrame) -> pd.DataFrame:
@@ -212,11 +208,10 @@ def recall_by_shot(recalls: pd.DataFrame, value: str = "recall", fewest: int = 0
 
     `recalls` are from `class_recall` or, for "difference", from `paired_episodes`. Bins hold `fewest` classes or more.
     """
-    highest, lows = int(recalls["shot"].max()), np.array(SHOT_EDGES)
+    highest, frames = int(recalls["shot"].max()), []
     keys = [*GROUP, "shot_low", "shot_high"]
-    frames = []
     for domain, classes in averaged_together(recalls).items():
-        starts = _pooled_edges(classes, lows, fewest)
+        starts = _pooled_edges(classes, fewest)
         ends = np.append(starts[1:] - 1, max(highest, starts[-1]))
         bins = np.searchsorted(starts, classes["shot"].to_numpy(), side="right") - 1
         classes = classes.assign(shot_low=starts[bins], shot_high=ends[bins])
@@ -230,12 +225,11 @@ def recall_by_shot(recalls: pd.DataFrame, value: str = "recall", fewest: int = 0
     return reported(pd.concat(frames, ignore_index=True), [*GROUP, *columns])
 
 
-def _pooled_edges(classes: pd.DataFrame, lows: np.ndarray, fewest: int) -> np.ndarray:
-    """Those edges that leave every bin at least `fewest` classes, from the lowest shot up."""
-    shots = classes.drop_duplicates([*EPISODE, "label"])["shot"].to_numpy()
-    counts = np.bincount(np.searchsorted(lows, shots, side="right") - 1, minlength=len(lows))
-    edges, total = [lows[0]], 0
-    for low, count in zip(lows, counts):
+def _pooled_edges(classes: pd.DataFrame, fewest: int) -> np.ndarray:
+    """Those `SHOT_EDGES` that leave every bin at least `fewest` classes, from the lowest shot up."""
+    counts, _ = np.histogram(classes.drop_duplicates([*EPISODE, "label"])["shot"], [*SHOT_EDGES, np.inf])
+    edges, total = [SHOT_EDGES[0]], 0
+    for low, count in zip(SHOT_EDGES, counts):
         if total >= fewest and low > edges[-1]:
             edges, total = [*edges, low], 0
         total += count

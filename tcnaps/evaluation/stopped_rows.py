@@ -31,9 +31,8 @@ def stopping_steps(
     check_limits(minimum, maximum)
     recorded = changed.shape[1]
     if maximum > recorded:
-        problem = f"A maximum of {maximum} refinement steps needs as many recorded, not {recorded}"
         remedy = "Raise refinement.recorded_steps in the study's YAML and evaluate again, or lower the maximum"
-        raise ValueError(f"{problem}. {remedy}.")
+        raise ValueError(f"A maximum of {maximum} refinement steps needs as many recorded, not {recorded}. {remedy}.")
     first = min(max(minimum, 1), maximum)
     ends = np.insert(~changed, 0, False, axis=1)  # whether refinement may end at steps 0, 1, …
     ends[:, maximum] = True
@@ -114,7 +113,6 @@ def _episode_codes(rows: pd.DataFrame) -> Int[np.ndarray, "n_rows"]:
     if not whole.all():
         row = rows.iloc[int(np.flatnonzero(~whole.to_numpy()[codes])[0])]
         episode = f"{row['training']}, {row['evaluation']}, {row['dataset']}, episode {row['episode']}"
-        problem = "its queries are not 0, 1, 2, … once each. The stopping rule needs whole episodes"
-        remedy = "apply it before leaving rows out, and concatenate no evaluation twice"
-        raise ValueError(f"{episode}: {problem}: {remedy}.")
+        need = "whole episodes: apply it before leaving rows out, and concatenate no evaluation twice"
+        raise ValueError(f"{episode}: its queries are not 0, 1, 2, … once each. The stopping rule needs {need}.")
     return codes
