@@ -102,9 +102,8 @@ def contact_sheets(axes: Panels, sheets: Mapping[str, Sequence[np.ndarray]]) -> 
     for ax in axes:
         ax.axis("off")
     for ax, (dataset, classes) in zip(axes, sheets.items(), strict=False):
-        shown = min(len(images) for images in classes)
-        rows = [np.concatenate(list(images[:shown]), axis=1) for images in classes]
-        ax.imshow(np.concatenate(rows), interpolation="nearest")
+        shown = min(map(len, classes))
+        ax.imshow(np.vstack([np.hstack(images[:shown]) for images in classes]), interpolation="nearest")
         ax.set_title(dataset)
 
 

@@ -3,8 +3,6 @@
 Frames hold accuracies in [0, 1]; Axes show percent. Bars and bands are 95% intervals.
 """
 
-from collections.abc import Sequence
-
 import matplotlib.pyplot as plt
 import numpy as np
 import pandas as pd
@@ -33,8 +31,7 @@ def class_recall(axes: style.Panels, recalls: pd.DataFrame, value: str = "recall
         if is_gain:
             style.zero_line(ax)
         ax.set(title=style.DOMAIN_NAMES[domain], xscale="log", xlim=(0.85, highest * 1.2))
-        ax.set_xticks(ticks, ticks)
-        ax.xaxis.set_minor_locator(NullLocator())
+        ax.xaxis.set(ticks=ticks, ticklabels=ticks, minor_locator=NullLocator())
     plt.setp(axes if len(axes) < 3 else axes[1:2], xlabel=SHOT_LABEL)
     shown = recalls[recalls["domain"].isin(domains)]
     low, high = style.in_view(shown[value], shown["interval"], 0.0 if is_gain else None)
@@ -124,8 +121,8 @@ def accuracy_by_dataset(
     ax: Axes, summary: pd.DataFrame, averages: pd.DataFrame, value: str = "accuracy", label: str = "Accuracy (%)"
 ) -> None:
     """Dots with intervals, one row per dataset, in-domain above out-of-domain, means below; one evaluation."""
-    means, methods = _means_of(summary, averages), list(summary["variant"].unique())
-    heights, drawn = _dataset_rows(ax, summary, list(means["dataset"].unique())), pd.concat([summary, means])
+    means, heights = _dataset_rows(ax, summary, averages)
+    drawn, methods = pd.concat([summary, means]), list(summary["variant"].unique())
     offsets = np.linspace(-0.28, 0.28, len(methods)) if len(methods) > 1 else [0.0]
     for i, name in enumerate(methods):
         cells = drawn[drawn["variant"] == name]
@@ -141,8 +138,7 @@ def accuracy_by_dataset(
 
 def paired_gain(ax: Axes, differences: pd.DataFrame, averages: pd.DataFrame) -> None:
     """A forest plot of one evaluation's paired differences, with values on the right and means below as diamonds."""
-    means = _means_of(differences, averages)
-    heights = _dataset_rows(ax, differences, list(means["dataset"]))
+    means, heights = _dataset_rows(ax, differences, averages)
     style.zero_line(ax, "y")
     drawn = pd.concat([differences.assign(marker="o"), means.assign(marker="D")])
     for row in drawn.itertuples():
@@ -168,12 +164,11 @@ def ablations(ax: Axes, gains: pd.DataFrame, published: pd.DataFrame | None = No
             y = cells["variant"].map(names.index) + offset
             ax.plot(100 * cells["difference"], y, "D", markeredgecolor=colour, zorder=1.5, **HOLLOW)
     drawn = pd.concat([gains, paper])  # None adds nothing
-    ax.set_xlim(style.in_view(drawn["difference"], drawn["interval"]))
+    ax.set(xlim=style.in_view(drawn["difference"], drawn["interval"]), xlabel="Paired difference in accuracy (points)")
     style.zero_line(ax, "y")
     for y in range(1, len(names)):
         ax.axhline(y - 0.5, **PALE)
-    ax.set(xlabel="Paired difference in accuracy (points)", ylim=(len(names) - 0.5, -0.5))
-    ax.set_yticks(range(len(names)), names)
+    ax.set(ylim=(len(names) - 0.5, -0.5), yticks=range(len(names)), yticklabels=names)
     ax.grid(False, axis="y")
     ax.tick_params(axis="y", length=0)
     if paper is not None:
@@ -225,17 +220,16 @@ def _contrasts(ax: Axes, table: pd.DataFrame) -> None:
     ax.grid(False, axis="y")
 
 
-def _means_of(summary: pd.DataFrame, averages: pd.DataFrame) -> pd.DataFrame:
-    """The averages to be shown below a summary's datasets, if there are several, with a name for their row."""
-    shown = averages["domain"].isin(style.domains_shown(averages)) & (summary["dataset"].nunique() > 1)
+def _dataset_rows(ax: Axes, frame: pd.DataFrame, averages: pd.DataFrame) -> tuple[pd.DataFrame, dict[str, float]]:
+    """Gives each dataset a row under its domain's heading, and the averages rows below if there are several datasets.
+
+    Returns the averages that are shown, with the names of their rows, and the heights of all rows.
+    """
+    shown = averages["domain"].isin(style.domains_shown(averages)) & (frame["dataset"].nunique() > 1)
     named = averages.assign(dataset=averages["domain"].map(style.DOMAIN_NAMES))  # of no rows, assign would make some
-    return named[shown]
-
-
-def _dataset_rows(ax: Axes, frame: pd.DataFrame, means: Sequence[str] = ()) -> dict[str, float]:
-    """Gives each dataset a row under its domain's heading, and the means rows below. Returns the heights."""
+    means = named[shown]
     groups = {style.DOMAIN_NAMES[d]: list(frame.loc[frame["domain"] == d, "dataset"].unique()) for d in ("in", "out")}
-    groups["Mean over datasets"] = list(means)
+    groups["Mean over datasets"] = list(means["dataset"].unique())
     headings, heights, y = {}, {}, 0.0
     for heading, names in groups.items():
         if names:
@@ -249,7 +243,7 @@ def _dataset_rows(ax: Axes, frame: pd.DataFrame, means: Sequence[str] = ()) -> d
     ax.grid(False, axis="y")
     ax.set_ylim(max(heights.values()) + 0.6, -0.5)
     ax.tick_params(axis="y", length=0)
-    return heights
+    return means, heights
 
 
 def pretraining(axes: style.Panels, curve: pd.DataFrame) -> None:

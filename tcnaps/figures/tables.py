@@ -64,15 +64,13 @@ def published_table(
 class Html(str):
     """Text that a notebook displays as HTML."""
 
-    def _repr_html_(self) -> str:
-        return str(self)
+    _repr_html_ = str.__str__
 
 
 def html(tables: pd.DataFrame | dict[str, pd.DataFrame]) -> Html:
     """The HTML of one table, or of several with captions. `**…**` becomes bold type."""
-    blocks = tables if isinstance(tables, dict) else {"": tables}
     parts = []
-    for caption, table in blocks.items():
+    for caption, table in (tables if isinstance(tables, dict) else {"": tables}).items():
         # Empty names keep pandas from writing a second row of headings.
         shown = table.rename(index=escape, columns=escape).rename_axis(index=None, columns=None)
         shown = shown.map(lambda text: re.sub(r"(?s)^\*\*(.*)\*\*$", r"<b>\1</b>", escape(str(text))))
@@ -88,5 +86,4 @@ def _texts(frame: pd.DataFrame, value: str) -> list[str]:
 
 def _wide(rows: pd.Series, columns: pd.Series, texts: Sequence[str]) -> pd.DataFrame:
     """A frame of the texts; rows and columns are in order of appearance."""
-    frame = pd.DataFrame({"row": rows.to_numpy(), "column": columns.to_numpy(), "text": texts})
-    return frame.set_index(["row", "column"])["text"].unstack(sort=False)
+    return pd.Series(texts, [rows.to_numpy(), columns.to_numpy()]).unstack(sort=False)
