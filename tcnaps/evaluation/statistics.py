@@ -124,24 +124,21 @@ def paired_episodes(
 
     Columns in `extra` tell rows of one episode apart, such as `label` for class recall.
     """
+    name = "{evaluation}, {dataset}, episode {episode}".format_map
     keys = ["replicate", *EPISODE, *extra]
     compared = [value, "queries"] if "queries" in a and "queries" in b else [value]
     pairs = a.merge(b[[*keys, *compared]], on=keys, suffixes=("", "_b"), validate="one_to_one")
     unpaired = pd.concat([a[keys], b[keys]]).drop_duplicates(keep=False)
     if len(unpaired):
-        names = [_name(row) for _, row in unpaired.drop_duplicates(EPISODE).iterrows()]
+        names = [name(row) for _, row in unpaired.drop_duplicates(EPISODE).iterrows()]
         lone = f"{len(names)} are on one side only, such as {'; '.join(names[:3])}"
         remedy = "Evaluate both with the same seed and number of episodes"
         raise ValueError(f"Paired differences need the same episodes on both sides; {lone}. {remedy}.")
     if "queries" in compared and len(other := pairs[pairs["queries"] != pairs["queries_b"]]):
         problem = "Paired differences need the same images and labels on both sides; they differ in"
-        raise ValueError(f"{problem} {_name(other.iloc[0])}. Evaluate both again.")
+        raise ValueError(f"{problem} {name(other.iloc[0])}. Evaluate both again.")
     differences = pairs.assign(difference=pairs[value] - pairs[f"{value}_b"])
     return differences.drop(columns=[f"{column}_b" for column in compared])
-
-
-def _name(row: pd.Series) -> str:
-    return f"{row['evaluation']}, {row['dataset']}, episode {row['episode']}"
 
 
 def refinement_grid(

@@ -56,9 +56,8 @@ def variant_predictions(rows: pd.DataFrame, variants: str | Sequence[str], minim
         (training,) = needed_trainings([name])
         variant = ALL_VARIANTS[name]
         if variant.scale_at_test:
-            wanted = f"its own scale, not with {name}'s ('{variant.scale_at_test}')"
-            remedy = "classify anew with tcnaps_suite.experiments.heads"
-            raise UserError(f"The rows of '{training}' were classified with {wanted}: {remedy}.")
+            problem = f"were classified with its own scale, not with {name}'s ('{variant.scale_at_test}')"
+            raise UserError(f"The rows of '{training}' {problem}: classify anew with tcnaps_suite.experiments.heads.")
         training_rows = rows_of_training(rows, training)
         limits = (minimum, maximum) if variant.refinement_at_test else (0, 0)
         recorded = training_rows.filter(regex=r"^(prediction|confidence)_\d+$")
