@@ -74,13 +74,12 @@ def steps_strip(axes: Panels, view: PlaneView) -> None:
     reach = np.sqrt(np.einsum("tkii->tki", view.covariances))
     corners = np.concatenate([view.points, (view.means - reach).reshape(-1, 2), (view.means + reach).reshape(-1, 2)])
     margin = 0.06 * np.ptp(corners, axis=0)
-    (left, bottom), (right, top) = corners.min(axis=0) - margin, corners.max(axis=0) + margin
+    xlim, ylim = zip(corners.min(axis=0) - margin, corners.max(axis=0) + margin)
     for step, ax in enumerate(axes):
         clustering_step(ax, view, step)
         n_changed = view.changed(step).sum()
         changed = "the end" if step == view.end and n_changed == 0 else f"{n_changed} changed"
-        title = f"Step {step} · {changed}" if step else "Step 0"
-        ax.set(title=title, xlim=(left, right), ylim=(bottom, top), adjustable="box")
+        ax.set(title=f"Step {step} · {changed}" if step else "Step 0", xlim=xlim, ylim=ylim, adjustable="box")
 
 
 def clustering_legend(figure: Figure) -> None:

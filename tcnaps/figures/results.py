@@ -226,8 +226,7 @@ def _dataset_rows(ax: Axes, frame: pd.DataFrame, averages: pd.DataFrame) -> tupl
     Returns the averages that are shown, with the names of their rows, and the heights of all rows.
     """
     shown = averages["domain"].isin(style.domains_shown(averages)) & (frame["dataset"].nunique() > 1)
-    named = averages.assign(dataset=averages["domain"].map(style.DOMAIN_NAMES))  # of no rows, assign would make some
-    means = named[shown]
+    means = averages.assign(dataset=averages["domain"].map(style.DOMAIN_NAMES))[shown]  # of no rows, assign makes some
     groups = {style.DOMAIN_NAMES[d]: list(frame.loc[frame["domain"] == d, "dataset"].unique()) for d in ("in", "out")}
     groups["Mean over datasets"] = list(means["dataset"].unique())
     headings, heights, y = {}, {}, 0.0
