@@ -19,7 +19,7 @@ from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import Any, BinaryIO, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from filelock import FileLock
@@ -33,6 +33,7 @@ from tcnaps.data.listing import Listing, walk
 INDEX, REPORT, LOCK = "index.json", "unreadable.csv", ".lock"
 IMAGES_PER_PROCESS = 2000  # starting a process for fewer takes longer than it saves
 DAMAGED_INDEX = (OSError, ValueError, KeyError, TypeError, AttributeError)  # what a missing or damaged one raises
+_has_digest = cache(lambda file, time_of_change, digest: file_digest(file) == digest)  # a file is read once per change
 Pixels = tuple[np.ndarray, dict[int, str]]  # uint8 (n, size, size, 3), and number -> reason of unreadable images
 
 
@@ -92,9 +93,8 @@ def ensure_prepared(preparation: Preparation, folder: str | Path, splits: Collec
         with FileLock(place / LOCK):  # another process may just have made it
             return opened(preparation, folder, splits) or _make(preparation, place)
     except OSError as error:
-        problem = f"Dataset '{preparation.dataset}' can't be prepared in {place}: {error}"
-        remedy = "Repair the path, make room, or set another data_folder in the study"
-        raise DatasetError(f"{problem}. {remedy}.") from error
+        reason = f"Dataset '{preparation.dataset}' can't be prepared in {place}: {error}"
+        raise DatasetError(f"{reason}. Repair the path, make room, or set another data_folder in the study.") from error
 
 
 def opened(preparation: Preparation, folder: str | Path, splits: Collection[str] = ()) -> Prepared | None:
@@ -123,12 +123,6 @@ def opened(preparation: Preparation, folder: str | Path, splits: Collection[str]
 def _is_whole(place: Path, split: str, index: Mapping) -> bool:
     file = place / f"{split}.npy"
     return file.is_file() and _has_digest(file, file.stat().st_mtime_ns, index["splits"][split]["sha256"])
-
-
-@cache
-def _has_digest(file: Path, time_of_change: int, digest: str) -> bool:
-    """Checked once per process, unless the file's time of change differs."""
-    return file_digest(file) == digest
 
 
 def _prepared(index: Mapping, place: Path) -> Prepared:
@@ -177,14 +171,14 @@ def _make(preparation: Preparation, place: Path) -> Prepared:
 
 def _make_split(preparation: Preparation, listing: Listing, split: str, place: Path) -> dict:
     """Writes the array of one split, and returns its entry in the index."""
-    classes, size, at_once = listing.splits[split], preparation.image_size, preparation.at_once
-    starts = [(label, start) for label, images in classes.items() for start in range(0, len(images), at_once)]
-    chunks = [(label, classes[label][start : start + at_once]) for label, start in starts]
+    classes, size, most = listing.splits[split], preparation.image_size, preparation.at_once
+    chunks = [(label, images[k : k + most]) for label, images in classes.items() for k in range(0, len(images), most)]
     n_images, unreadable = sum(map(len, classes.values())), []
     results = _pixels(preparation.work, [images for _, images in chunks], n_images)
+    header = {"descr": "|u1", "fortran_order": False, "shape": (n_images, size, size, 3)}
     bar = tqdm(total=n_images, desc=f"{preparation.dataset} {split}", unit="image", leave=False, disable=None)
     with replacing(place / f"{split}.npy") as temporary, open(temporary, "wb") as file, bar:
-        _write_header(file, n_images, size)
+        npy.write_array_header_1_0(file, header)
         for (label, images), (pixels, reasons) in zip(chunks, results):
             for number, reason in reasons.items():
                 path, position = images[number]
@@ -194,8 +188,8 @@ def _make_split(preparation: Preparation, listing: Listing, split: str, place: P
         lost = Counter(label for _, label, *_ in unreadable)
         if lost:
             preparation.stamp()  # raises if the whole disk has gone
-            file.seek(0)
-            _write_header(file, n_images - len(unreadable), size)
+            file.seek(0)  # a header's length does not depend on the number of images
+            npy.write_array_header_1_0(file, header | {"shape": (n_images - len(unreadable), size, size, 3)})
         if empty := [label for label, count in lost.items() if count == len(classes[label])]:
             reasons = [f"\n  {path}: {reason}" for path, label, _, reason, _ in unreadable if label == empty[0]]
             problem = f"no image of class '{empty[0]}' can be read. Repair its images, or take the class away"
@@ -210,11 +204,6 @@ def _make_split(preparation: Preparation, listing: Listing, split: str, place: P
     }
 
 
-def _write_header(file: BinaryIO, n_images: int, size: int) -> None:
-    """Writes the header of a .npy file. Its length does not depend on the number of images."""
-    npy.write_array_header_1_0(file, {"descr": "|u1", "fortran_order": False, "shape": (n_images, size, size, 3)})
-
-
 def _pixels(work: Callable[[Sequence], Pixels], chunks: Sequence[Sequence], n_images: int) -> Iterator[Pixels]:
     """The results of `work` for each chunk, in order. Few images are made in this process."""
     import joblib  # slow to import, and not needed for what is prepared already
@@ -225,6 +214,5 @@ def _pixels(work: Callable[[Sequence], Pixels], chunks: Sequence[Sequence], n_im
     try:
         yield from parallel(joblib.delayed(work)(images) for images in chunks)
     except (BrokenProcessPool, MemoryError) as error:
-        problem = f"A process that makes images was killed or ran out of memory ({error}); finished splits are kept"
-        remedy = "Set LOKY_MAX_CPU_COUNT=1 for fewer of them, or look for huge images"
-        raise DatasetError(f"{problem}. {remedy}.") from error
+        reason = f"A process that makes images was killed or ran out of memory ({error}); finished splits are kept"
+        raise DatasetError(f"{reason}. Set LOKY_MAX_CPU_COUNT=1 for fewer of them, or look for huge images.") from error

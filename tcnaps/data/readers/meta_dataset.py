@@ -47,10 +47,9 @@ def read_record(image: ImageFile) -> bytes:
 def list_records(folder: Path, images_per_class: int | None = None) -> Listing:
     """Lists all records of a dataset, or at most `images_per_class` of each class, spread evenly over its file."""
     specification = read_specification(folder / SPECIFICATION)
-    if specification.file_pattern != FILE_PATTERN:
-        problem = f"file_pattern is '{specification.file_pattern}', which is not read here"
+    if (pattern := specification.file_pattern) != FILE_PATTERN:
         remedy = f"Convert it with one file per class, '{FILE_PATTERN}'"
-        raise DatasetError(f"{folder / SPECIFICATION}: {problem}. {remedy}.")
+        raise DatasetError(f"{folder / SPECIFICATION}: file_pattern is '{pattern}', which is not read here. {remedy}.")
     splits: dict[str, dict[str, list[ImageFile]]] = {split: {} for split in specification.classes}
     for split, classes in specification.classes.items():
         for class_name, (label, size) in classes.items():
