@@ -88,8 +88,7 @@ Dataset = Annotated[AnyDataset, Field(discriminator="source")]
 
 class _ProtocolSection(Section):
     queries_per_class: PositiveInt = 10
-    # The Dirichlet distribution's α: classes share the queries in random proportions, and the largest has
-    # `queries_per_class`. Default: equal numbers.
+    # Dirichlet's α: classes have random shares of the queries, the largest `queries_per_class`. Default: equal numbers.
     query_concentration: PositiveFloat | None = None
 
 
@@ -117,8 +116,7 @@ class VariableProtocol(_ProtocolSection):
     def _ordered(self) -> "VariableProtocol":
         if self.maximum_way < self.minimum_way:
             raise ValueError(f"maximum_way {self.maximum_way} is below minimum_way {self.minimum_way}")
-        if self.maximum_support_size < self.maximum_way:
-            size, way = self.maximum_support_size, self.maximum_way
+        if (size := self.maximum_support_size) < (way := self.maximum_way):
             raise ValueError(f"maximum_support_size {size} is below maximum_way {way}: every class needs an image")
         return self
 

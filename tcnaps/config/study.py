@@ -4,7 +4,7 @@ import os
 from collections import Counter
 from collections.abc import Collection, Sequence
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 import yaml
 from pydantic import Field, PositiveInt, ValidationError, model_validator
@@ -111,9 +111,8 @@ class Study(Section):
         if len(set(self.seeds)) < len(self.seeds):
             raise ValueError("replicates: a seed is there twice, so two replicates would be the same")
         if len(self.seeds) > 1 and self.imported and (set(self.imported) != {"backbone"} or self.replicate_backbone):
-            reason = "what is imported can't be trained again from other seeds"
             remedy = "set replicates to 1, or import only the backbone and set replicate_backbone to false"
-            raise ValueError(f"replicates: {reason}; {remedy}")
+            raise ValueError(f"replicates: what is imported can't be trained again from other seeds; {remedy}")
         return self
 
     @property
@@ -171,13 +170,13 @@ class Study(Section):
 
         Evaluations with a `query_concentration` have the kind "unequal"; None stands for the other two kinds.
         """
+        kinds = ("fixed", "variable") if kind is None else (kind,)
         return {
-            name: evaluation
-            for name, evaluation in self.evaluations.items()
-            if (kind == "unequal") == (evaluation.protocol.query_concentration is not None)
-            and kind in (None, "unequal", evaluation.protocol.kind)
-            and set(trainings) <= set(evaluation.trainings)
-            and evaluation.before_training == before_training
+            name: each
+            for name, each in self.evaluations.items()
+            if ("unequal" if each.protocol.query_concentration else each.protocol.kind) in kinds
+            and set(trainings) <= set(each.trainings)
+            and each.before_training == before_training
         }
 
 
@@ -210,13 +209,11 @@ def study_file(path: str | Path) -> Path:
     raise ConfigError(f"No study at {str(path)[:300]}. Studies there are: {', '.join(known) or 'none'}.")
 
 
-def merged(below: dict, above: dict) -> dict:
+def merged(below: Any, above: Any) -> Any:
     """Two nested dictionaries merged, section by section; values of `above` win."""
-    both = {**below, **above}
-    for key in below.keys() & above.keys():
-        if isinstance(below[key], dict) and isinstance(above[key], dict):
-            both[key] = merged(below[key], above[key])
-    return both
+    if not isinstance(below, dict) or not isinstance(above, dict):
+        return above
+    return below | {key: merged(below.get(key), value) for key, value in above.items()}
 
 
 class _Loader(yaml.CSafeLoader):  # five times as fast as the one in Python
