@@ -14,6 +14,7 @@ import numpy as np
 from heads import SETTINGS, drawn, features_from, summary
 
 from tcnaps.config import UserError
+from tcnaps.estimator.class_shares import NEVER, REFINEMENTS
 from tcnaps.estimator.normalisation import Normalisation, normalised
 from tcnaps.evaluation.result_files import write_csv
 from tcnaps_suite.experiments.comparison import compare_classifiers
@@ -26,6 +27,11 @@ OWN = "Estimator"
 def about_all_rows(X: np.ndarray, labelled: np.ndarray, codes: np.ndarray) -> tuple[np.ndarray, Normalisation]:
     """`normalised`, as if all rows were labelled ones of one class."""
     return normalised(X, np.ones(len(X), bool), np.zeros(len(X), int))
+
+
+def whitened_from(labels: int) -> tuple:
+    """`REFINEMENTS`, of which those for classes of somewhat unequal shares whiten from this number of labels on."""
+    return tuple((limit, settings, labels if 0.9 < limit < 0.97 else own) for limit, settings, own in REFINEMENTS)
 
 
 REPLACED = {  # idea: what takes whose place
@@ -43,6 +49,8 @@ REPLACED = {  # idea: what takes whose place
     "whitening: half the limit": ("estimator.whitening.TYPICAL", 0.25),
     "whitening: twice the limit": ("estimator.whitening.TYPICAL", 1.0),
     "mean of all rows subtracted, but not whitened": ("estimator.whitening.TYPICAL", math.inf),
+    "whitens unequal classes of any number of labels": ("estimator.class_shares.REFINEMENTS", whitened_from(1)),
+    "whitens no unequal classes": ("estimator.class_shares.REFINEMENTS", whitened_from(NEVER)),
 }
 ALWAYS = {  # idea: the estimator's arguments
     "the paper's refinement always": {"class_prior": None},

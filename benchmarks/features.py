@@ -51,7 +51,7 @@ def few_labels(n: int, way: int = 10, labelled: int = 5, d: int = 64) -> tuple[n
     generator = np.random.default_rng(n)
     truth = np.arange(n) % way
     deviations = np.geomspace(2, 0.3, d)
-    centres = 0.45 * deviations * generator.standard_normal((way, d))
+    centres = (5.6 * np.log(way) / d) ** 0.5 * deviations * generator.standard_normal((way, d))  # as hard for any d
     x = (centres[truth] + deviations * generator.standard_normal((n, d))).astype(np.float32)
     return x, np.where(np.arange(n) < way * labelled, truth, -1), truth
 

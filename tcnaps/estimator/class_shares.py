@@ -15,9 +15,10 @@ from sklearn.model_selection import StratifiedKFold
 from torch import Tensor
 from torch.nn import Identity
 
+from tcnaps.estimator.sketch import refinement
 from tcnaps.estimator.whitening import Whitening, whitening
 from tcnaps.method.class_statistics import one_hot
-from tcnaps.method.clustering import Step, cluster, refinement_steps, stopped
+from tcnaps.method.clustering import Step, cluster, stopped
 from tcnaps.method.episode import Features, Labels
 from tcnaps.method.head import Head
 
@@ -31,12 +32,13 @@ ALLOWED = 2.0  # step 0 may underrate evenness by this / (query images per class
 Limits = tuple[int, int]  # of refinement steps: minimum, maximum
 PROBE = {"class_prior": "estimated", "uniform_weight": 0.5}
 EQUAL = {"class_prior": "estimated", "prior_weight": -1.0, "uniform_weight": 0.1}
-REFINEMENTS = (  # what suits shares that are more even than this
-    (0.97, EQUAL),  # equal classes: push towards equal shares
-    (0.96, {"class_prior": None}),  # nearly equal ones: the paper's
-    (0.92, {"class_prior": "estimated", "uniform_weight": 0.3}),  # unequal ones: estimated shares
-    (0.77, {"class_prior": "estimated", "uniform_weight": 0.1}),
-    (-1.0, {"class_prior": "estimated", "uniform_weight": 0.3, "update": "none"}),  # hardly any query images in some
+NEVER = 10**9
+REFINEMENTS = (  # what suits shares that are more even than this, and from how many labels per class on it whitens
+    (0.97, EQUAL, 1),  # equal classes: push towards equal shares
+    (0.96, {"class_prior": None}, 5),  # nearly equal ones: the paper's
+    (0.92, {"class_prior": "estimated", "uniform_weight": 0.3}, 5),  # unequal ones: estimated shares
+    (0.77, {"class_prior": "estimated", "uniform_weight": 0.1}, NEVER),
+    (-1.0, {"class_prior": "estimated", "uniform_weight": 0.3, "update": "none"}, NEVER),  # hardly any images in some
 )
 
 
@@ -46,9 +48,10 @@ def evenness(responsibilities: Float[Tensor, "n way"]) -> float:
     return float(torch.special.entr(shares).sum()) / math.log(len(shares)) if len(shares) > 1 else 1.0
 
 
-def head_for(even: float, head: Head) -> Head:
-    """The head with the refinement that suits shares of this evenness, from `REFINEMENTS`."""
-    return replace(head, **next(settings for limit, settings in REFINEMENTS if even > limit))
+def head_for(even: float, head: Head) -> tuple[Head, int]:
+    """The head with the refinement that suits shares of this evenness, and from how many labels on it whitens."""
+    _, settings, labels = next(row for row in REFINEMENTS if even > row[0])
+    return replace(head, **settings), labels
 
 
 def cluster_by_shares(
@@ -67,14 +70,16 @@ def cluster_by_shares(
         refines = right_of_left_out(support, labels, head, some, limits) > right_of_left_out(support, labels, head)
     if not refines:
         return cluster(support, labels, query, None, head, 0, 0), head, whiten
-    head = _probed(support, labels, some, head, limits)
-    steps = refinement_steps(support, labels, query, support, head)
+    head, enough = _probed(support, labels, some, head, limits)
+    steps = refinement(support, labels, query, support, head)
     first = next(steps)
     steps = chain([first], steps)
-    if pushing[1] > 0 and head.prior_weight == EQUAL["prior_weight"]:
+    if pushing[1] > 0 and counts.min() >= enough:
         rows, whiten = whitening(torch.cat([support, query]), len(counts))
-        support, query, limits = rows[: len(labels)], rows[len(labels) :], pushing if len(query) <= PROBED else limits
-        steps = refinement_steps(support, labels, query, support, head)
+        support, query = rows[: len(labels)], rows[len(labels) :]
+        if head.prior_weight == EQUAL["prior_weight"] and len(query) <= PROBED:
+            limits = pushing
+        steps = refinement(support, labels, query, support, head)
     last = stopped(steps, *limits)
     now, then = (((step.unlabelled_logits - step.log_prior).argmax(1) == labels).sum() for step in (last, first))
     return (last, head, whiten) if now >= min(STAYING * then, then - 1) else (first, head, Identity())
@@ -90,15 +95,15 @@ def right_of_left_out(
         fold, points, suited = (support[rest], labels[rest]), support[left_out], head
         if query is not None:
             points = torch.cat([points, query])
-            suited = _probed(*fold, points, head, limits)
-        step = cluster(*fold, points, None, suited, *limits)
+            suited, _ = _probed(*fold, points, head, limits)
+        step = stopped(refinement(*fold, points, points[:0], suited), *limits)
         right += int((step.labels[: len(left_out)] == labels[left_out]).sum())
     return right
 
 
-def _probed(support: Tensor, labels: Tensor, query: Tensor, head: Head, limits: Limits) -> Head:
+def _probed(support: Tensor, labels: Tensor, query: Tensor, head: Head, limits: Limits) -> tuple[Head, int]:
     """The head that suits the classes' shares. The probe may split a large class, so the labels of step 0 bound it."""
-    steps = refinement_steps(support, labels, query, None, replace(head, **PROBE))
+    steps = refinement(support, labels, query, query[:0], replace(head, **PROBE))
     first = next(steps)  # step 0 is that of any prior
     probe = stopped(chain([first], steps), *limits).responsibilities
     first = one_hot(first.labels, probe.shape[1], probe)

@@ -21,9 +21,10 @@ from torch.nn import Identity
 
 from tcnaps.estimator.class_shares import EQUAL, MANY_LABELS, Limits, cluster_by_shares, right_of_left_out
 from tcnaps.estimator.normalisation import column_divisors, normalised
+from tcnaps.estimator.sketch import refinement
 from tcnaps.estimator.whitening import Whitening, whitening
 from tcnaps.method import class_statistics as equations
-from tcnaps.method.clustering import cluster, in_working_precision, total_variance
+from tcnaps.method.clustering import cluster, in_working_precision, stopped, total_variance
 from tcnaps.method.head import Head
 
 IDENTITY_SHARE = 0.3  # of the features' total variance, at one label per class: identity_weight under `auto`
@@ -39,7 +40,8 @@ class TransductiveMahalanobisClassifier(ClassifierMixin, BaseEstimator):
     strings, in a list, a Series or an array of dtype object.
 
     Memory: X eight times, three tables of rows × classes, and up to 2 GB for some classes at a time; with `predict` or
-    `covariances_`, the covariances twice.
+    `covariances_`, the covariances twice. With "auto" or "balancing", and rows · columns² · classes of 10¹⁰ or more,
+    `fit` keeps 32 directions of each class covariance (`tcnaps.estimator.sketch`).
 
     Args:
         scale: factor on the squared distances in the softmax; "auto" chooses it at every step from unlabelled rows.
@@ -135,6 +137,8 @@ class TransductiveMahalanobisClassifier(ClassifierMixin, BaseEstimator):
         support, points = points[: len(codes)], points[len(codes) :]
         if prior == "auto":
             step, head, whiten = cluster_by_shares(support, codes, points, head, limits, pushing)
+        elif prior == "balancing":
+            step = stopped(refinement(support, codes, points, points[:0], head), *limits)
         else:
             step = cluster(support, codes, points, None, head, *limits)
         self.n_iter_, self.scale_ = step.number, float(step.scale)

@@ -27,7 +27,8 @@ def test_evenness_is_the_share_of_the_largest_entropy():
 
 @pytest.mark.parametrize("even, row", [(1.0, 0), (0.97, 1), (0.95, 2), (0.91, 3), (0.78, 3), (0.76, 4), (0.0, 4)])
 def test_the_refinement_goes_by_evenness(even, row):
-    head, settings = head_for(even, HEAD), REFINEMENTS[row][1]
+    (head, labels), (_, settings, enough) = head_for(even, HEAD), REFINEMENTS[row]
+    assert labels == enough
     assert {name: getattr(head, name) for name in settings} == settings
     assert head.identity_weight == HEAD.identity_weight
 
@@ -75,7 +76,7 @@ def test_it_pushes_by_ten_steps_unless_it_may_not_or_rows_are_many(shot, dimensi
 
 def test_the_labels_of_step_0_bound_evenness(monkeypatch):
     known = []
-    monkeypatch.setattr("tcnaps.estimator.class_shares.head_for", lambda even, head: known.append(even) or head)
+    monkeypatch.setattr("tcnaps.estimator.class_shares.head_for", lambda even, head: known.append(even) or (head, 1))
     *features, _ = clusters([5, 5], [95, 5], 20, 0.9, 1.0, 0)  # a probe alone would share out the large class
     cluster_by_shares(*features, HEAD)
     first = cluster(*features, None, HEAD, 0, 0).labels
