@@ -112,13 +112,11 @@ class VariableProtocol(_ProtocolSection):
     maximum_span: PositiveInt = 392  # nodes of ImageNet's hierarchy with more classes below them are not drawn
     shots: Literal["meta-dataset", "uniform"] = "meta-dataset"  # "uniform": 1 to 100 per class, as in section 4.1
 
-    @model_validator(mode="after")
-    def _ordered(self) -> "VariableProtocol":
+    def model_post_init(self, context: object) -> None:
         if self.maximum_way < self.minimum_way:
             raise ValueError(f"maximum_way {self.maximum_way} is below minimum_way {self.minimum_way}")
         if (size := self.maximum_support_size) < (way := self.maximum_way):
             raise ValueError(f"maximum_support_size {size} is below maximum_way {way}: every class needs an image")
-        return self
 
 
 AnyProtocol = FixedProtocol | VariableProtocol
@@ -165,11 +163,9 @@ class Pretraining(Section):
     label_smoothing: Annotated[float, Field(ge=0, lt=1)] = 0.0  # share of each label spread over all classes
     valid_fraction: Fraction = 0.05  # share of each class held out to report accuracy on
 
-    @model_validator(mode="after")
-    def _sizes_fit(self) -> "Pretraining":
+    def model_post_init(self, context: object) -> None:
         if self.image_sizes and (total := sum(self.image_sizes.values())) != self.epochs:
             raise ValueError(f"image_sizes holds {total} epochs, but epochs is {self.epochs}")
-        return self
 
     def size_in_epoch(self, epoch: int, image_size: int) -> int:
         """Side in pixels of the training images in an epoch, counted from 0; without `image_sizes`, `image_size`."""
@@ -196,12 +192,10 @@ class MetaTraining(Section):
     validate_refined: bool = False  # refine in validation, by the stopping rule
     keep_best_by: Literal["mean accuracy", "half of the datasets"] = "mean accuracy"
 
-    @model_validator(mode="after")
-    def _never_out_of_images(self) -> "MetaTraining":
+    def model_post_init(self, context: object) -> None:
         for protocol in (self.protocol, self.validation_protocol):
             if isinstance(protocol, FixedProtocol) and not protocol.replacement:
                 raise ValueError("meta-training needs replacement: true; false is for evaluations")
-        return self
 
 
 class Evaluation(Section):
@@ -221,12 +215,10 @@ class Refinement(Section):
     minimum_steps: NonNegativeInt = 2
     maximum_steps: NonNegativeInt = 4
 
-    @model_validator(mode="after")
-    def _recorded(self) -> "Refinement":
+    def model_post_init(self, context: object) -> None:
         if self.maximum_steps > self.recorded_steps:
             steps = f"maximum_steps is {self.maximum_steps}, but only {self.recorded_steps} steps are recorded"
             raise ValueError(f"{steps}: raise recorded_steps or lower maximum_steps")
-        return self
 
     @property
     def limits(self) -> tuple[int, int]:

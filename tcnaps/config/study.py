@@ -83,8 +83,7 @@ class Study(Section):
             kind = ""
         return merged(merged(preset.get("both", {}), preset.get(kind, {})), content)
 
-    @model_validator(mode="after")
-    def _consistent(self) -> "Study":
+    def model_post_init(self, context: object) -> None:
         if self.name in ("published", "reference"):
             tables = "results/published holds the paper's own tables, results/reference those of committed runs"
             raise ValueError(f"name: {tables}; choose another name")
@@ -113,7 +112,6 @@ class Study(Section):
         if len(self.seeds) > 1 and self.imported and (set(self.imported) != {"backbone"} or self.replicate_backbone):
             remedy = "set replicates to 1, or import only the backbone and set replicate_backbone to false"
             raise ValueError(f"replicates: what is imported can't be trained again from other seeds; {remedy}")
-        return self
 
     @property
     def seeds(self) -> tuple[int, ...]:
