@@ -5,7 +5,6 @@ import os
 import re
 import unicodedata
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple
 
@@ -22,14 +21,13 @@ class ImageFile(NamedTuple):
     position: tuple[int, ...] = ()
 
 
-@dataclass(frozen=True)
-class Listing:
+class Listing(NamedTuple):
     """All images of a dataset, in the same order on every machine."""
 
     splits: Mapping[str, Mapping[str, Sequence[Any]]]  # split -> class -> images: what the preparation's `work` takes
-    superclasses: Mapping[str, str] = field(default_factory=dict)  # class -> superclass, if there are any
+    superclasses: Mapping[str, str] = {}  # class -> superclass, if there are any
     # Per split, for every inner node of a hierarchy the numbers of the classes below it, if there is one.
-    spans: Mapping[str, tuple[tuple[int, ...], ...]] = field(default_factory=dict)
+    spans: Mapping[str, tuple[tuple[int, ...], ...]] = {}
     notes: tuple[str, ...] = ()  # what is left out, for the user
 
 

@@ -19,7 +19,7 @@ from PIL import Image
 from tcnaps.config.settings import Folder
 from tcnaps.data.decoding import FORMATS
 from tcnaps.data.image_source import SPLITS, DatasetError
-from tcnaps.data.listing import ImageFile, Listing, Source, located, natural_key, normal, open_regular, some, walk
+from tcnaps.data.listing import ImageFile, Listing, Source, located, natural_key, normal, read_file, some, walk
 
 EXTENSIONS = frozenset(extension for extension, name in Image.EXTENSION.items() if name in FORMATS)
 HELP = """Images must lie in one of these ways:
@@ -174,8 +174,7 @@ def read_list(path: Path) -> list[tuple[str, str, str]]:
 
 def _read(path: Path) -> list[tuple[str, str, str]]:
     try:
-        with open_regular(path) as stream:
-            text = stream.read().decode("utf-8-sig")
+        text = read_file(ImageFile(path)).decode("utf-8-sig")
         if path.suffix == ".json":
             splits = json.loads(text, object_pairs_hook=list)
             rows = [["class", "split"], *([str(name), split] for split, names in splits for name in names)]

@@ -21,7 +21,7 @@ from typing import NamedTuple
 
 from tcnaps.config import settings
 from tcnaps.data.image_source import SPLITS, DatasetError
-from tcnaps.data.listing import ImageFile, Listing, Source, located, open_regular
+from tcnaps.data.listing import ImageFile, Listing, Source, located, open_regular, read_file
 
 SPECIFICATION, FILE_PATTERN = "dataset_spec.json", "{}.tfrecords"
 HEADER = struct.Struct("<QI")  # length, masked CRC-32C of the length
@@ -73,8 +73,7 @@ class Specification(NamedTuple):
 
 def read_specification(file: Path) -> Specification:
     try:
-        with open_regular(file) as stream:
-            content = json.loads(stream.read().decode("utf-8-sig"))
+        content = json.loads(read_file(ImageFile(file)).decode("utf-8-sig"))
         names = list(map(str, _by_id(content["class_names"])))
         read = _READERS[content["__class__"].removesuffix("DatasetSpecification")]
         counts, sizes, superclasses, spans = read(content, names)
