@@ -38,7 +38,7 @@ class Section(BaseModel):
         known = [name for name, field in cls.model_fields.items() if not field.exclude]
         for key in values if isinstance(values, dict) else ():
             if key not in known:
-                context = {"key": str(key), "nearest": nearest(key, known)}
+                context = {"keys": [key], "nearest": nearest(key, known)}
                 raise PydanticCustomError("unknown_key", "there is no such key{nearest}", context)
         return values
 
@@ -47,8 +47,7 @@ def explained(error: ValidationError) -> list[str]:
     """One line for each error in a section: the key's path and pydantic's message."""
     lines = []
     for problem in error.errors(include_url=False):
-        context = problem.get("ctx", {})
-        key = ".".join(map(str, [*problem["loc"], *([context["key"]] if "key" in context else [])]))
+        key = ".".join(map(str, [*problem["loc"], *problem.get("ctx", {}).get("keys", [])]))
         message = problem["msg"].removeprefix("Value error, ")
         if problem["type"] not in ("unknown_key", "missing", "value_error"):
             message += f" (got {reprlib.repr(problem['input'])})"
