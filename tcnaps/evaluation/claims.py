@@ -5,8 +5,8 @@ contrast is for other test classes, other episodes and, with several replicates,
 (Verdicts) says when a contrast holds, shows no effect, is opposite to the claim, or stays open.
 """
 
-from dataclasses import asdict, dataclass
 from functools import cache
+from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -51,8 +51,7 @@ UNITS = {"trainings": "n_replicates", "classes": "n_classes", "episodes": "n_epi
 SHOT_BINS = {"shot 1": (1, 1), "shots 6 to 10": (6, 10), "shots past 10": (11, np.inf)}
 
 
-@dataclass(frozen=True)
-class Contrast:
+class Contrast(NamedTuple):
     """One difference that a claim is about."""
 
     claim: str
@@ -104,7 +103,7 @@ def claims_table(
     for kind, of_kind in rows.assign(images=rows.get("images", "real")).groupby("images", sort=False, observed=True):
         evidence = Evidence(of_kind, limits, more_classes)
         for contrast in CONTRASTS:
-            facts = {"images": kind, "contrast": contrast.name, **asdict(contrast)}
+            facts = {"images": kind, "contrast": contrast.name, **contrast._asdict()}
             pairs = evidence.pairs(contrast)
             if contrast.setting == VARIABLE or pairs is None or (pairs["way"] == 5).all():
                 facts |= _published(contrast)

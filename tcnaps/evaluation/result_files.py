@@ -177,9 +177,8 @@ def read_published(table: int) -> pd.DataFrame:
 def read_published_averages(table: int) -> pd.DataFrame:
     """The printed summary columns: `model`, `domain`, and `rank` (Table 1) or `accuracy` (Tables 3, 4)."""
     rows = published("averages.csv").query(f"source == 'Table {table}'").reset_index(drop=True)
-    quantity = rows["quantity"].iloc[0]  # accuracy or rank
-    value = rows["value"] / 100 if quantity == "accuracy" else rows["value"]
-    return rows.drop(columns=["quantity", "value"]).assign(**{quantity: value})
+    quantity, value = rows.pop("quantity").iloc[0], rows.pop("value")  # quantity: accuracy or rank
+    return rows.assign(**{quantity: value / 100 if quantity == "accuracy" else value})
 
 
 def published(pattern: str) -> pd.DataFrame:
