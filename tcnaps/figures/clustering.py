@@ -14,6 +14,8 @@ from matplotlib.patheffects import withStroke
 
 from tcnaps.figures.style import BLACK, GREY, PALETTE, Panels
 
+Labels = Integer[np.ndarray, "n_query"]
+
 
 def class_colours(way: int) -> Float[np.ndarray, "way 3"]:
     """One colour per class. When the palette is used up, paler copies of it follow."""
@@ -107,12 +109,7 @@ def contact_sheets(axes: Panels, sheets: Mapping[str, Sequence[np.ndarray]]) -> 
 
 
 def episode_images(
-    ax: Axes,
-    support: Mapping[str, np.ndarray],
-    query: np.ndarray,
-    predicted: Integer[np.ndarray, "n_query"],
-    true: Integer[np.ndarray, "n_query"],
-    columns: int = 8,
+    ax: Axes, support: Mapping[str, np.ndarray], query: np.ndarray, predicted: Labels, true: Labels, columns: int = 8
 ) -> None:
     """A contact sheet: one row per class, with its support images on the left and its queries on the right.
 
