@@ -35,9 +35,8 @@ def code_version() -> str:
 
 def parse(source: str, path: str | Path) -> ast.Module:
     """Parses a module or a cell. IPython's % and ! lines count as blank."""
-    lines = ("" if line.startswith(("%", "!")) else line for line in source.splitlines())
     try:
-        return ast.parse("\n".join(lines))
+        return ast.parse("\n".join("" if line.startswith(("%", "!")) else line for line in source.splitlines()))
     except SyntaxError as error:
         raise UserError(f"{path} is not valid Python: {error.msg}: {(error.text or '').strip()}") from error
 

@@ -12,7 +12,6 @@ from pydantic import Field, PositiveInt, ValidationError, model_validator
 from tcnaps.config import settings
 from tcnaps.config.errors import ConfigError, nearest
 from tcnaps.config.fingerprint import code_version
-from tcnaps.config.settings import Evaluation, Name, Section, explained
 from tcnaps.config.storage import digest_of
 from tcnaps.method.variants import ALL_TRAININGS, TRAININGS
 
@@ -42,10 +41,10 @@ PRESETS: dict[str, dict[str, dict]] = {
 }
 
 
-class Study(Section):
+class Study(settings.Section):
     """Everything a study needs: datasets, trainings, evaluations. Each study is one YAML file."""
 
-    name: Name
+    name: settings.Name
     preset: Literal["paper", "released"] = "paper"  # sets every switch of docs/fidelity.md that the YAML does not name
     seed: Seed = 0  # seeds the test episodes, and the trainings unless `replicates` lists seeds
     replicates: PositiveInt | Annotated[tuple[Seed, ...], Field(min_length=1)] = 1  # a number of trainings, or seeds
@@ -57,7 +56,7 @@ class Study(Section):
     images_at_once: PositiveInt = 512  # images per pass through the backbone; affects memory alone
     decoding: settings.Decoding = settings.Decoding()
     data_folder: str = "data"
-    datasets: dict[Name, settings.Dataset]
+    datasets: dict[settings.Name, settings.Dataset]
     imported: dict[Published, str] = {}  # network -> the released file to import instead of training it
     pretraining: settings.Pretraining
     meta_training: settings.MetaTraining
@@ -65,7 +64,7 @@ class Study(Section):
     task_encoder: settings.TaskEncoder = settings.TaskEncoder()
     clustering: settings.Clustering = settings.Clustering()
     refinement: settings.Refinement = settings.Refinement()
-    evaluations: Annotated[dict[Name, Evaluation], Field(min_length=1)]
+    evaluations: Annotated[dict[settings.Name, settings.Evaluation], Field(min_length=1)]
     claims: settings.Claims = settings.Claims()
     replicate: int = Field(0, exclude=True)  # not a key of the YAML; see `of_replicate`
     root: Path | None = Field(None, exclude=True)  # not a key either: where results/ lies; None: the project's root
@@ -163,7 +162,7 @@ class Study(Section):
 
     def evaluations_of(
         self, trainings: Sequence[str], kind: str | None = None, before_training: bool = False
-    ) -> dict[str, Evaluation]:
+    ) -> dict[str, settings.Evaluation]:
         """The evaluations that include all these trainings; `kind` is "fixed", "variable", "unequal" or None.
 
         Evaluations with a `query_concentration` have the kind "unequal"; None stands for the other two kinds.
@@ -194,7 +193,7 @@ def load_study(path: str | Path, replicate: int = 0) -> Study:
     try:
         study = Study.model_validate(content, strict=False)
     except ValidationError as error:
-        raise ConfigError("\n  ".join([f"{file}:", *explained(error)])) from None
+        raise ConfigError("\n  ".join([f"{file}:", *settings.explained(error)])) from None
     return study.of_replicate(replicate)
 
 
