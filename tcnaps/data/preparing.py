@@ -143,8 +143,7 @@ def _make(preparation: Preparation, place: Path) -> Prepared:
     """Makes a dataset. The caller holds the lock."""
     stamp = preparation.stamp()  # taken first, so that later changes are noticed
     listing = preparation.listing()
-    splits = [split for split in SPLITS if any(listing.splits.get(split, {}).values())]
-    if not splits:
+    if not (splits := [split for split in SPLITS if any(listing.splits.get(split, {}).values())]):
         raise DatasetError(f"Dataset '{preparation.dataset}' has no image in any of {', '.join(SPLITS)}. Add some.")
     finished = {}
     with contextlib.suppress(*DAMAGED_INDEX):
@@ -185,8 +184,7 @@ def _make_split(preparation: Preparation, listing: Listing, split: str, place: P
                 unreadable.append([path, label, split, reason, " ".join(map(str, position))])
             file.write(np.delete(pixels, list(reasons), axis=0).tobytes())
             bar.update(len(pixels))
-        lost = Counter(label for _, label, *_ in unreadable)
-        if lost:
+        if lost := Counter(label for _, label, *_ in unreadable):
             preparation.stamp()  # raises if the whole disk has gone
             file.seek(0)  # a header's length does not depend on the number of images
             npy.write_array_header_1_0(file, header | {"shape": (n_images - len(unreadable), size, size, 3)})

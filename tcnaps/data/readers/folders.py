@@ -81,8 +81,7 @@ def scan(path: Path, grouped: bool, divided: bool) -> tuple[Found, tuple[str, ..
                 raise DatasetError(f"{group} has no folders of classes. {remedy}.")
             for place in subfolders(group):
                 files = {os.path.join(at, file) for at, _, files in walk(place) for file in files}
-                images = {file for file in files if os.path.splitext(file)[1].lower() in EXTENSIONS}
-                if not images:
+                if not (images := {file for file in files if os.path.splitext(file)[1].lower() in EXTENSIONS}):
                     raise DatasetError(f"{place} has no images ({', '.join(FORMATS)}). Add some, or delete it.")
                 label = normal(place.relative_to(folder).as_posix())
                 found += [(label, split, ImageFile(image)) for image in sorted(images, key=natural_key)]
@@ -107,8 +106,7 @@ def _listed_images(lines: list[tuple[str, str, str]], folder: Path, place: objec
     spelt = {normal(inner.name): inner.name for inner in subfolders(folder)}  # macOS' spelling may be another
     for label, split, file in sorted(lines, key=lambda line: natural_key(line[2])):
         places = os.path.join(folder, file), os.path.join(folder, spelt.get(label, label), file)
-        path = next(filter(os.path.isfile, places), None)
-        if path is None:
+        if (path := next(filter(os.path.isfile, places), None)) is None:
             missing.append(file)
         elif labels.setdefault(path, label) != label:
             raise DatasetError(f"{place}: {file} is in two classes, {labels[path]} and {label}. Take it out of one.")

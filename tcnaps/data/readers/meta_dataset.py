@@ -54,8 +54,7 @@ def list_records(folder: Path, images_per_class: int | None = None) -> Listing:
     for split, classes in specification.classes.items():
         for class_name, (label, size) in classes.items():
             file = folder / FILE_PATTERN.format(label)
-            places = read_index(file)
-            if len(places) != size:
+            if len(places := read_index(file)) != size:
                 problem = f"has {len(places)} records, but {SPECIFICATION} says {size}: one of the two was cut off or"
                 raise DatasetError(f"{file} {problem} is of another conversion. Copy or convert both again.")
             kept = min(size, images_per_class or size)
