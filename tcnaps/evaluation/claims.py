@@ -141,8 +141,7 @@ def claim_verdicts(table: pd.DataFrame) -> pd.Series:
     """One verdict per kind of images and claim: the one that its contrasts share, or counts: "2 of 3 hold, 1 open"."""
 
     def combined(verdicts: pd.Series) -> str:
-        counts = verdicts[verdicts != "not evaluated"].value_counts()
-        if len(counts) < 2:
+        if len(counts := verdicts[verdicts != "not evaluated"].value_counts()) < 2:
             return next(iter(counts.index), "not evaluated")
         words = [f"{counts[word]} {VERDICTS[word]}" for word in VERDICTS if word in counts]
         return ", ".join(words).replace(" ", f" of {counts.sum()} ", 1)

@@ -55,8 +55,7 @@ def _crossed(frame: pd.DataFrame, keys: list[str], value: str) -> pd.DataFrame:
     """The values, a row for each of `keys` and episode, a column for each replicate."""
     index = [*keys, "episode", "replicate"]
     frame = frame.assign(replicate=frame.get("replicate", 0))
-    repeated = frame[frame.duplicated(index)]
-    if len(repeated):
+    if len(repeated := frame[frame.duplicated(index)]):
         row = repeated.iloc[0]
         problem = f"occurs more than once for one {', '.join(keys)}"
         remedy = "name the column in which they differ (queries_per_class?) in `by`, or keep one of its values"
@@ -170,8 +169,7 @@ def class_variance(values: Float[np.ndarray, "n_episodes"], classes: Sequence[Se
     n, deviations = len(values), values - values.mean()
     centred = shares - shares.mean(0)
     spectrum, axes = np.linalg.eigh(centred.T @ centred)
-    told_apart = spectrum > 1e-9
-    if not told_apart.any():
+    if not (told_apart := spectrum > 1e-9).any():
         return np.nan, len(names)
     spectrum = spectrum[told_apart]
     squares = (axes[:, told_apart].T @ centred.T @ deviations) ** 2 / spectrum  # variances σ² + σ_a² spectrum

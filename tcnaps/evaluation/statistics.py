@@ -12,6 +12,7 @@ import pandas as pd
 from tcnaps.evaluation.intervals import clustered, estimates
 from tcnaps.evaluation.stopped_rows import EPISODE, rule_accuracies
 
+Columns, Steps = Sequence[str], Sequence[int]
 DOMAINS = {"in": ("in",), "out": ("out",), "all": ("in", "out")}
 GROUP = ("variant", "evaluation")  # the columns that summaries keep apart by default
 SHOT_EDGES = (*range(1, 12), 16, 21, 31, 51, 101, 201)  # lowest shot of each bin, rising from 1
@@ -25,7 +26,7 @@ def episode_accuracies(predictions: pd.DataFrame) -> pd.DataFrame:
     return shares_right(predictions, [], "accuracy", ["way", "n_support", "step"])
 
 
-def shares_right(predictions: pd.DataFrame, keys: Sequence[str], value: str, kept: Sequence[str]) -> pd.DataFrame:
+def shares_right(predictions: pd.DataFrame, keys: Columns, value: str, kept: Columns) -> pd.DataFrame:
     """The share of queries predicted right, in the column `value`, per variant, replicate, episode and `keys`."""
     right = (predictions["label"] == predictions["prediction"]).astype(float)
     # A number for each query, from its image and label. Groups with equal sums have the same queries.
@@ -37,7 +38,7 @@ def shares_right(predictions: pd.DataFrame, keys: Sequence[str], value: str, kep
     return groups.agg(**columns).reset_index()
 
 
-def accuracy_summary(episodes: pd.DataFrame, by: Sequence[str] = GROUP, value: str = "accuracy") -> pd.DataFrame:
+def accuracy_summary(episodes: pd.DataFrame, by: Columns = GROUP, value: str = "accuracy") -> pd.DataFrame:
     """The mean of `value` ("accuracy" or "difference") on each dataset, with its 95% interval; see `estimates`.
 
     Values of the columns in `by` are summarised apart. Add "queries_per_class" where one evaluation has several.
@@ -46,7 +47,7 @@ def accuracy_summary(episodes: pd.DataFrame, by: Sequence[str] = GROUP, value: s
     return reported(estimates(episodes, by, value), [*by, value, "interval", "n_episodes"])
 
 
-def domain_averages(episodes: pd.DataFrame, by: Sequence[str] = GROUP, value: str = "accuracy") -> pd.DataFrame:
+def domain_averages(episodes: pd.DataFrame, by: Columns = GROUP, value: str = "accuracy") -> pd.DataFrame:
     """Unweighted means over the datasets of each group of `averaged_together`, named in `domain`; see `estimates`."""
     frames = [estimates(rows, by, value).assign(domain=name) for name, rows in averaged_together(episodes).items()]
     return reported(pd.concat(frames, ignore_index=True), [*by, "domain", value, "interval", "n_datasets"])
@@ -117,9 +118,7 @@ def _check_unique(summary: pd.DataFrame) -> None:
         raise ValueError("The summary holds a variant and dataset more than once: pick one evaluation first.")
 
 
-def paired_episodes(
-    a: pd.DataFrame, b: pd.DataFrame, value: str = "accuracy", extra: Sequence[str] = ()
-) -> pd.DataFrame:
+def paired_episodes(a: pd.DataFrame, b: pd.DataFrame, value: str = "accuracy", extra: Columns = ()) -> pd.DataFrame:
     """a − b on every episode, as `difference`. A ValueError if a and b differ in episodes or in an episode's queries.
 
     Columns in `extra` tell rows of one episode apart, such as `label` for class recall.
@@ -128,8 +127,7 @@ def paired_episodes(
     keys = ["replicate", *EPISODE, *extra]
     compared = [value, "queries"] if "queries" in a and "queries" in b else [value]
     pairs = a.merge(b[[*keys, *compared]], on=keys, suffixes=("", "_b"), validate="one_to_one")
-    unpaired = pd.concat([a[keys], b[keys]]).drop_duplicates(keep=False)
-    if len(unpaired):
+    if len(unpaired := pd.concat([a[keys], b[keys]]).drop_duplicates(keep=False)):
         names = [name(row) for _, row in unpaired.drop_duplicates(EPISODE).iterrows()]
         lone = f"{len(names)} are on one side only, such as {'; '.join(names[:3])}"
         remedy = "Evaluate both with the same seed and number of episodes"
@@ -142,12 +140,7 @@ def paired_episodes(
 
 
 def refinement_grid(
-    rows: pd.DataFrame,
-    training: str,
-    minima: Sequence[int],
-    maxima: Sequence[int],
-    domain: str = "all",
-    rule: tuple[int, int] = (2, 4),
+    rows: pd.DataFrame, training: str, minima: Steps, maxima: Steps, domain: str = "all", rule: tuple[int, int] = (2, 4)
 ) -> pd.DataFrame:
     """The accuracy for every minimum ≤ maximum number of refinement steps, averaged over datasets; one evaluation.
 

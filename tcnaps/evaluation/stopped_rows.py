@@ -1,6 +1,5 @@
 """The stopping rule (`tcnaps.method.clustering.stopped`), applied to recorded predictions of every refinement step."""
 
-import re
 from collections.abc import Mapping, Sequence
 
 import numpy as np
@@ -12,6 +11,7 @@ from tcnaps.evaluation.result_files import needed_trainings
 from tcnaps.method.head import check_limits
 from tcnaps.method.variants import ALL_VARIANTS
 
+Recorded, Changed = Shaped[np.ndarray, "n_rows n_steps_and_1"], Bool[np.ndarray, "n_episodes n_steps"]
 # The columns that identify an episode. All trainings see the same images in it.
 EPISODE = ["evaluation", "dataset", "domain", "split", "queries_per_class", "episode"]
 
@@ -21,16 +21,13 @@ def stopping_step(labels: Integer[np.ndarray, "n_steps_and_1 n_query"], minimum:
     return int(stopping_steps((labels[1:] != labels[:-1]).any(axis=1)[None], minimum, maximum)[0])
 
 
-def stopping_steps(
-    changed: Bool[np.ndarray, "n_episodes n_steps"], minimum: int, maximum: int
-) -> Int[np.ndarray, "n_episodes"]:
+def stopping_steps(changed: Changed, minimum: int, maximum: int) -> Int[np.ndarray, "n_episodes"]:
     """The step at which the rule stops in each episode; `changed` says whether a label changed at steps 1, 2, …
 
     A minimum of 0 acts as 1, one above the maximum as the maximum. A maximum beyond the recorded steps is a ValueError.
     """
     check_limits(minimum, maximum)
-    recorded = changed.shape[1]
-    if maximum > recorded:
+    if maximum > (recorded := changed.shape[1]):
         remedy = "Raise refinement.recorded_steps in the study's YAML and evaluate again, or lower the maximum"
         raise ValueError(f"A maximum of {maximum} refinement steps needs as many recorded, not {recorded}. {remedy}.")
     first = min(max(minimum, 1), maximum)
@@ -67,8 +64,7 @@ def variant_predictions(rows: pd.DataFrame, variants: str | Sequence[str], minim
 
 def rows_of_training(rows: pd.DataFrame, training: str) -> pd.DataFrame:
     """The rows of one training; a UserError that names the table's trainings where there are none."""
-    training_rows = rows[rows["training"] == training]
-    if training_rows.empty:
+    if (training_rows := rows[rows["training"] == training]).empty:
         held = ", ".join(sorted(map(str, rows["training"].unique()))) or "none"
         remedy = "Evaluate it first, or add it to the trainings of this evaluation in the study's YAML"
         raise UserError(f"The rows hold no training '{training}'; they hold: {held}. {remedy}.")
@@ -90,15 +86,13 @@ def rule_accuracies(rows: pd.DataFrame, training: str, rules: Mapping[str, tuple
     return pd.concat(frames, ignore_index=True)
 
 
-def recorded_predictions(rows: pd.DataFrame, name: str = "prediction") -> Shaped[np.ndarray, "n_rows n_steps_and_1"]:
+def recorded_predictions(rows: pd.DataFrame, name: str = "prediction") -> Recorded:
     """The columns <name>_0 … <name>_T as one array."""
-    steps = [int(column.rsplit("_", 1)[1]) for column in rows.columns if re.fullmatch(rf"{name}_\d+", column)]
-    return rows[[f"{name}_{step}" for step in range(max(steps, default=0) + 1)]].to_numpy()
+    recorded = rows.columns.str.fullmatch(rf"{name}_\d+").sum()
+    return rows[[f"{name}_{step}" for step in range(max(recorded, 1))]].to_numpy()
 
 
-def _changed_labels(
-    predictions: Shaped[np.ndarray, "n_rows n_steps_and_1"], codes: Int[np.ndarray, "n_rows"]
-) -> Bool[np.ndarray, "n_episodes n_steps"]:
+def _changed_labels(predictions: Recorded, codes: Int[np.ndarray, "n_rows"]) -> Changed:
     """Whether any query of each episode changes its label at each of the steps 1 … T."""
     return pd.DataFrame(predictions[:, 1:] != predictions[:, :-1]).groupby(codes).any().to_numpy(dtype=bool)
 
