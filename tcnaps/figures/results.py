@@ -10,8 +10,7 @@ from matplotlib.axes import Axes
 from matplotlib.patches import Rectangle
 from matplotlib.ticker import LogLocator, MaxNLocator, NullLocator
 
-from tcnaps.figures import style
-from tcnaps.figures.tables import points
+from tcnaps.figures import style, tables
 
 SHOT_LABEL = "Support images per class (shot)"
 PALE = {"color": "#E2E2E2", "linewidth": 0.5}
@@ -47,7 +46,7 @@ def refinement_heatmap(ax: Axes, grid: pd.DataFrame, value: str = "accuracy", ma
     """
     import seaborn  # of the extra `suite`
 
-    texts = [f"{100 * v:.1f}" if value == "accuracy" else points(v, 2) for v in grid[value]]
+    texts = [f"{100 * v:.1f}" if value == "accuracy" else tables.points(v, 2) for v in grid[value]]
     sure = grid["beyond"].abs() > grid["beyond_interval"]
     grid = grid.assign(beyond=100 * grid["beyond"], sure=sure, text=texts).set_index(["minimum", "maximum"])
     cells, sure, texts = (grid[column].unstack() for column in ("beyond", "sure", "text"))
@@ -99,10 +98,9 @@ def frequencies(ax: Axes, counts: pd.DataFrame, column: str) -> None:
     """How often each "way" or "shot" occurs, stacked by domain."""
     size, label = {"way": ("episodes", "Classes per episode (way)"), "shot": ("classes", SHOT_LABEL)}[column]
     table = counts.pivot_table(index=column, columns="domain", values=size, aggfunc="sum", fill_value=0, observed=True)
-    bases = table.cumsum(axis=1) - table
-    for domain in table:  # "in" comes first
+    for domain, below in (table.cumsum(axis=1) - table).items():  # "in" comes first
         look = {"width": 0.9, "color": style.DOMAIN_COLOURS[domain], "label": style.DOMAIN_NAMES[domain]}
-        ax.bar(table.index, table[domain], bottom=bases[domain], **look)
+        ax.bar(table.index, table[domain], bottom=below, **look)
     ax.set(xlabel=label, ylabel=size.capitalize())
     ax.grid(False, axis="x")
     ax.xaxis.set_major_locator(MaxNLocator(integer=True))
@@ -145,7 +143,7 @@ def paired_gain(ax: Axes, differences: pd.DataFrame, averages: pd.DataFrame) -> 
         look = style.DOMAIN_COLOURS[row.domain], row.marker
         style.dots(ax, 100 * row.difference, heights[row.dataset], look, xerr=100 * row.interval)
         place = {"xy": (1.02, heights[row.dataset]), "xycoords": ("axes fraction", "data"), "va": "center"}
-        ax.annotate(f"{points(row.difference)} ± {100 * row.interval:.1f}", fontsize=7, **place)
+        ax.annotate(f"{tables.points(row.difference)} ± {100 * row.interval:.1f}", fontsize=7, **place)
     ax.set(xlim=style.in_view(drawn["difference"], drawn["interval"]), xlabel="Paired difference in accuracy (points)")
 
 

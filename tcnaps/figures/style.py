@@ -5,7 +5,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
-import matplotlib as mpl
 import matplotlib.pyplot as plt
 import numpy as np
 import pandas as pd
@@ -47,12 +46,12 @@ STYLE |= {"legend.frameon": False, "legend.handlelength": 1.6}
 @contextmanager
 def style() -> Iterator[None]:
     """The shared look, for the figures made inside the `with` block."""
-    before = {name: mpl.rcParams[name] for name in STYLE}  # `rc_context` would switch a notebook's interactive mode off
-    mpl.rcParams.update(STYLE)
+    before = {name: plt.rcParams[name] for name in STYLE}  # `rc_context` would switch a notebook's interactive mode off
+    plt.rcParams.update(STYLE)
     try:
         yield
     finally:
-        mpl.rcParams.update(before)
+        plt.rcParams.update(before)
 
 
 @contextmanager

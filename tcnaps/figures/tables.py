@@ -9,6 +9,8 @@ from html import escape
 
 import pandas as pd
 
+Extra = pd.DataFrame | None  # more columns of a table
+
 
 def cell(value: float, interval: float | None = None, bold: bool = False, signed: bool = False, digits: int = 1) -> str:
     """A fraction in percent with its interval: "58.8±1.1", or "+3.1±0.8" if signed. nan gives an empty cell."""
@@ -26,11 +28,7 @@ def points(value: float, digits: int = 1) -> str:
 
 
 def accuracy_table(
-    summary: pd.DataFrame,
-    averages: pd.DataFrame | None = None,
-    ranks: pd.DataFrame | None = None,
-    method: str = "variant",
-    value: str = "accuracy",
+    summary: pd.DataFrame, averages: Extra = None, ranks: Extra = None, method: str = "variant", value: str = "accuracy"
 ) -> pd.DataFrame:
     """One row per method, one column per dataset, then averages and ranks in-domain, out-of-domain and all.
 
@@ -47,9 +45,7 @@ def accuracy_table(
     return table.fillna("").rename_axis(index=method, columns=None)
 
 
-def published_table(
-    rows: pd.DataFrame, averages: pd.DataFrame | None = None, models: Sequence[str] | None = None
-) -> pd.DataFrame:
+def published_table(rows: pd.DataFrame, averages: Extra = None, models: Sequence[str] | None = None) -> pd.DataFrame:
     """One of the paper's tables as an `accuracy_table`, from `read_published` and `read_published_averages`."""
     if "benchmark" in rows:
         setting = rows["way"].astype(str) + "-way " + rows["shot"].astype(str) + "-shot"
