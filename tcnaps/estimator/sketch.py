@@ -66,7 +66,7 @@ def _of_some(points: Tensor, members: Tensor, means: Tensor, diagonals: Tensor, 
     directions = torch.linalg.qr(_scatters_times(start, members, means, weights)).Q
     images = _scatters_times(directions, members, means, weights)
     within = directions.mT @ images
-    variance = within.diagonal(dim1=1, dim2=2).mean(1, keepdim=True)
+    variance = within.diagonal(dim1=1, dim2=2).sum(1, keepdim=True)
     within.diagonal(dim1=1, dim2=2).add_(TINY * (variance + diagonals.amin(1, keepdim=True)))
     x = torch.linalg.solve_triangular(cholesky(within), images.mT, upper=False)  # X_k: (way, directions, d)
     scatters = weights @ members.square() - weights.sum(1, keepdim=True) * means.square()  # the diagonals of S_k
