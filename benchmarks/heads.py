@@ -35,6 +35,7 @@ from tcnaps_suite.labelling.embedding import embed
 
 QUERIES = 50  # per episode with unequal classes, or with five equal ones; fewer where images run out
 BASE = "Step 0"
+BEST = "Best on other episodes"
 
 
 class Setting(NamedTuple):
@@ -146,13 +147,30 @@ def summary(rows: pd.DataFrame) -> pd.DataFrame:
     return pd.concat(frames)[[*columns, "n_episodes", "seconds"]]
 
 
+def best_on_other_episodes(rivals: pd.DataFrame) -> np.ndarray:
+    """In the even episodes of a setting and dataset, the accuracy of the head that is best in the odd ones; and so on.
+
+    So no head is chosen by the episodes that it is compared on, where the best of many would be so by luck.
+    """
+    half = rivals.index.get_level_values("episode") % 2
+    best = rivals.groupby(["setting", "dataset", half]).mean().idxmax(axis=1)
+    names = [best[setting, dataset, 1 - episode % 2] for setting, dataset, episode in rivals.index]
+    return rivals.to_numpy()[range(len(rivals)), rivals.columns.get_indexer(names)]
+
+
 def leads(rows: pd.DataFrame) -> pd.DataFrame:
-    """The estimators minus every rival, paired by episode: per setting, of each dataset and of all."""
+    """The estimators minus every rival, and minus the best, paired by episode: per setting, of each dataset and of all.
+
+    With a single rival or a single episode there is no best.
+    """
     keys = ["setting", "dataset", "episode"]
     accuracy = rows.pivot(index=keys, columns="head", values="accuracy")
     classes, frames = rows.drop_duplicates(keys).set_index(keys)["classes"], []
     own = accuracy.columns.str.startswith("Estimator")
-    for head, rival in product(accuracy.columns[own], accuracy.columns[~own].drop(BASE)):
+    own, rivals = accuracy.columns[own], accuracy.columns[~own].drop(BASE)
+    if len(rivals) > 1 and rows["episode"].max() > 0:
+        accuracy[BEST], rivals = best_on_other_episodes(accuracy[rivals]), [*rivals, BEST]
+    for head, rival in product(own, rivals):
         pairs = pd.DataFrame({"difference": accuracy[head] - accuracy[rival], "classes": classes}).reset_index()
         for setting, cells in pairs.groupby("setting", sort=False):
             frames.append(other_classes(cells, "difference").assign(setting=setting, head=head, rival=rival))

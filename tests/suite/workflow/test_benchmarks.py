@@ -181,6 +181,12 @@ def test_it_writes_a_table_of_all_settings_and_heads_and_a_figure(file, tmp_path
     assert (tmp_path / "out/heads.png").exists() and "Prototypes" in capsys.readouterr().out
 
 
+def test_the_best_rival_is_chosen_on_other_episodes():
+    index = pd.MultiIndex.from_product([["1-shot"], ["birds"], range(4)], names=["setting", "dataset", "episode"])
+    rivals = pd.DataFrame({"a": [0.9, 0.1, 0.9, 0.1], "b": [0.2, 0.8, 0.3, 0.7]}, index)
+    assert heads.best_on_other_episodes(rivals).tolist() == [0.2, 0.1, 0.3, 0.1]
+
+
 def test_dropped_settings_are_compared_with_the_estimators_own(file, tmp_path, monkeypatch):
     monkeypatch.setattr(sys, "argv", ["bench", str(file), "--out", str(tmp_path), "--episodes", "2"])
     dropped.main()
