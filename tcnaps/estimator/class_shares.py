@@ -60,8 +60,9 @@ def cluster_by_shares(
     """`cluster`, with the refinement that `head_for` chooses after a probe; also the head and the whitening it used.
 
     It does not refine few query images. With many labels per class, it refines only if left-out labels gain by that.
-    It goes back to step 0 where classes lose their support images. Where it pushes towards equal shares, it whitens
-    the features first, and `pushing` takes the place of the limits up to 5,000 images, if its maximum is not 0.
+    It goes back to step 0 where classes lose their support images. If the maximum of `pushing` is not 0, it whitens
+    the features where `REFINEMENTS` says so. These limits hold where it pushes towards equal shares of up to 5,000
+    images.
     """
     counts, whiten = torch.bincount(labels), Identity()
     some = query[np.lexsort((query.sum(1), query[:, 0]))[:: -(-len(query) // PROBED) or 1]]  # the same in any order

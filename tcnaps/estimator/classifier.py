@@ -41,7 +41,7 @@ class TransductiveMahalanobisClassifier(ClassifierMixin, BaseEstimator):
 
     Memory: X eight times, three tables of rows × classes, and up to 2 GB for some classes at a time; with `predict` or
     `covariances_`, the covariances twice. With "auto" or "balancing", and rows · columns² · classes of 10¹⁰ or more,
-    `fit` keeps 32 directions of each class covariance (`tcnaps.estimator.sketch`).
+    `fit` keeps 32 directions of each class covariance, if columns are 300 or more (`tcnaps.estimator.sketch`).
 
     Args:
         scale: factor on the squared distances in the softmax; "auto" chooses it at every step from unlabelled rows.
@@ -60,8 +60,8 @@ class TransductiveMahalanobisClassifier(ClassifierMixin, BaseEstimator):
             known to be so. "auto" refines in the way that suits the classes' estimated shares, but not with fewer than
             three unlabelled rows per class, nor where classes lose labelled rows (`tcnaps.estimator.class_shares`).
         normalise: scales down outlying rows and columns in other units, subtracts half of the labelled classes' mean
-            or more, and brings rows to length 1 (`tcnaps.estimator.normalisation`). Where refinement pushes towards
-            equal classes, it whitens (`tcnaps.estimator.whitening`); "whitening" does this alone. Switch it off for
+            or more, and brings rows to length 1 (`tcnaps.estimator.normalisation`). Where classes seem to be about
+            equal, it whitens (`tcnaps.estimator.whitening`); "whitening" does this alone. Switch it off for
             features that were meta-trained for this classifier.
 
     Attributes:

@@ -1,4 +1,4 @@
-"""Lets directions count alike that differ in variance, where refinement pushes towards equally frequent classes."""
+"""Lets directions count alike that differ in variance, where classes seem to be about equally frequent."""
 
 from dataclasses import dataclass, replace
 
