@@ -49,12 +49,14 @@ def of_estimator(**parameters: object) -> Classifier:
 
 
 def cnaps(head: Head, minimum: int = 2, maximum: int = 4) -> dict[str, Classifier]:
-    """CNAPS' own classifiers, with the head that the features were meta-trained for."""
+    """CNAPS' own classifiers, with the head that the features were meta-trained for, and the estimators."""
     return {
         "Simple CNAPS": head_classifier(head, 0, 0),
         "Transductive CNAPS": head_classifier(head, minimum, maximum),
         "Calibrated Transductive": head_classifier(replace(head, scale="auto"), minimum, maximum),
         "Transductive with prior": head_classifier(replace(head, class_prior="estimated"), minimum, maximum),
+        "Estimator": of_estimator(),
+        "Estimator, equal classes": of_estimator(class_prior="balancing"),
     }
 
 
