@@ -1,7 +1,7 @@
 """Refinement that suits the classes' shares among the query images, which it estimates first.
 
 Soft k-means fills every class with query images, also one that has none. A probe with an estimated class prior and the
-labels of step 0 tell how even the shares are; `REFINEMENTS` go by that. docs/comparisons.md says how they were chosen.
+labels of step 0 tell how even the shares are; `REFINEMENTS` go by that. docs/estimator.md says how they were chosen.
 """
 
 import math
@@ -24,7 +24,7 @@ from tcnaps.method.head import Head
 
 FEWEST = 3  # query images per class, on average, that refinement needs to gain anything
 PROBED = 5000  # query images that the probe looks at, at most; with more, pushing takes no more steps than the rest
-MANY_LABELS = 10  # from this many support images per class on, refinement is first tried on left-out labels
+MANY_LABELS = 10  # from so many support images per class on, refinement is first tried on left-out labels
 FOLDS = 5
 STAYING = 0.85  # share of the support images right at step 0 that must stay in their classes; one may always leave
 ALLOWED = 2.0  # step 0 may underrate evenness by this / (query images per class · √support images of the rarest)
@@ -55,19 +55,24 @@ def head_for(even: float, head: Head) -> tuple[Head, int]:
 
 
 def cluster_by_shares(
-    support: Features, labels: Labels, query: Features, head: Head, limits: Limits = (2, 4), pushing: Limits = (0, 0)
+    support: Features,
+    labels: Labels,
+    query: Features,
+    head: Head,
+    limits: Limits = (2, 4),
+    pushing: Limits = (0, 0),
+    many: int = MANY_LABELS,
 ) -> tuple[Step, Head, Whitening | Identity]:
     """`cluster`, with the refinement that `head_for` chooses after a probe; also the head and the whitening it used.
 
-    It does not refine few query images. With many labels per class, it refines only if left-out labels gain by that.
-    It goes back to step 0 where classes lose their support images. If the maximum of `pushing` is not 0, it whitens
-    the features where `REFINEMENTS` says so. These limits hold where it pushes towards equal shares of up to 5,000
-    images.
+    It does not refine few query images. With `many` labels per class, it refines only if left-out labels gain by that.
+    It goes back to step 0 where classes lose their support images. Unless `pushing` is (0, 0), it whitens where
+    `REFINEMENTS` says so, and these are the limits where it pushes towards equal shares of up to 5,000 images.
     """
     counts, whiten = torch.bincount(labels), Identity()
     some = query[np.lexsort((query.sum(1), query[:, 0]))[:: -(-len(query) // PROBED) or 1]]  # the same in any order
     refines = len(query) >= FEWEST * len(counts) and limits[1] > 0
-    if refines and counts.min() >= MANY_LABELS:
+    if refines and counts.min() >= many:
         refines = right_of_left_out(support, labels, head, some, limits) > right_of_left_out(support, labels, head)
     if not refines:
         return cluster(support, labels, query, None, head, 0, 0), head, whiten

@@ -19,7 +19,7 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 from torch import Tensor
 from torch.nn import Identity
 
-from tcnaps.estimator.class_shares import EQUAL, MANY_LABELS, Limits, cluster_by_shares, right_of_left_out
+from tcnaps.estimator.class_shares import EQUAL, FOLDS, MANY_LABELS, Limits, cluster_by_shares, right_of_left_out
 from tcnaps.estimator.normalisation import column_divisors, normalised
 from tcnaps.estimator.sketch import refinement
 from tcnaps.estimator.whitening import Whitening, whitening
@@ -47,22 +47,18 @@ class TransductiveMahalanobisClassifier(ClassifierMixin, BaseEstimator):
         scale: factor on the squared distances in the softmax; "auto" chooses it at every step from unlabelled rows.
         log_determinant: adds −½ log|Q_k| to the logits, as in a Gaussian mixture.
         identity_weight: weight of the identity in every class covariance, in squared units of X after `normalise`; 1 in
-            the paper. "auto" is a share of the total variance: 0.3 / (labelled rows per class)^¾, or 1 / √(rows per
-            class) if that is less or, with ten or more labels per class, if it gets more left-out labels right; three
-            times as much in few dimensions.
+            the paper. "auto" is a share of the total variance, the smaller the more labels a class has.
         minimum_steps: first refinement step after which unchanged labels end the refinement. "auto": the paper's 2, or
-            10 where refinement pushes towards equal classes, whose labels stop changing long before probabilities do
-            (under "auto" with up to 5,000 unlabelled rows).
+            10 where refinement pushes towards equal classes, whose labels stop changing long before probabilities do.
         maximum_steps: last refinement step in any case; 0 means no refinement. "auto": 4, or 10 where the minimum is
             10. In few dimensions (`normalisation.DIMENSIONS`) both are 2, except with "balancing".
         class_prior: probability of each class, in the order of `classes_`; None is the paper's, where all are equal.
             "estimated" sets it at every step. "balancing" pushes towards equally frequent classes; use it if they are
-            known to be so. "auto" refines in the way that suits the classes' estimated shares, but not with fewer than
-            three unlabelled rows per class, nor where classes lose labelled rows (`tcnaps.estimator.class_shares`).
+            known to be so. "auto" refines in the way that suits the classes' estimated shares, and not at all where
+            refinement seems to lose (`tcnaps.estimator.class_shares`; docs/estimator.md has the rules).
         normalise: scales down outlying rows and columns in other units, subtracts half of the labelled classes' mean
             or more, and brings rows to length 1 (`tcnaps.estimator.normalisation`). Where classes seem to be about
-            equal, it whitens (`tcnaps.estimator.whitening`); "whitening" does this alone. Switch it off for
-            features that were meta-trained for this classifier.
+            equal, it whitens (`tcnaps.estimator.whitening`); "whitening" does this alone.
 
     Attributes:
         classes_: the labels, sorted.
@@ -117,6 +113,7 @@ class TransductiveMahalanobisClassifier(ClassifierMixin, BaseEstimator):
         X, self._normalisation = normalised(X, labelled, codes) if self.normalise is True else (X, np.asarray)
         few = not getattr(self._normalisation, "unit", True)
         whitens, limits = bool(self.normalise) and not few, self._limits(2, 2 if few else 4)
+        many = FOLDS if few else MANY_LABELS  # in few dimensions, classes are often no clusters
         pushing = self._limits(10, 10) if whitens or prior == "balancing" else (0, 0)
         if labelled.all():
             warnings.warn("y contains no unlabelled rows (-1 or None): nothing refines the classes", stacklevel=2)
@@ -136,7 +133,7 @@ class TransductiveMahalanobisClassifier(ClassifierMixin, BaseEstimator):
             points, whiten = whitening(points, len(self.classes_))
         support, points = points[: len(codes)], points[len(codes) :]
         if prior == "auto":
-            step, head, whiten = cluster_by_shares(support, codes, points, head, limits, pushing)
+            step, head, whiten = cluster_by_shares(support, codes, points, head, limits, pushing, many)
         elif prior == "balancing":
             step = stopped(refinement(support, codes, points, points[:0], head), *limits)
         else:

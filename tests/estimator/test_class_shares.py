@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 from clusters import clusters
-from sklearn.datasets import load_digits
+from sklearn.datasets import load_digits, make_circles
 
 from tcnaps import TransductiveMahalanobisClassifier
 from tcnaps.estimator.class_shares import REFINEMENTS, cluster_by_shares, evenness, head_for
@@ -157,3 +157,16 @@ def test_the_identity_counts_less_the_more_labels_there_are_unless_labels_left_o
     assert shares["near", 1] == pytest.approx(0.1) and shares["apart", 1] == pytest.approx(0.1)  # by the rows
     assert [shares[kind, 5] for kind in ("near", "apart")] == pytest.approx([0.3 / 5**0.75] * 2)
     assert shares["apart", 20] == pytest.approx(0.3 / 20**0.75) and shares["near", 20] == pytest.approx(0.1)
+
+
+def test_in_few_dimensions_five_labels_tell_whether_refinement_gains():
+    gains = []
+    for seed in range(6):  # the inner circle is no cluster beside the outer one
+        X, truth = make_circles(300, noise=0.1, factor=0.5, random_state=seed)
+        y = np.full(300, -1)
+        for k in (0, 1):
+            y[np.flatnonzero(truth == k)[:5]] = k
+        models = [TransductiveMahalanobisClassifier(maximum_steps=steps) for steps in (0, "auto")]
+        first, refined = ((model.fit_predict(X, y) == truth).mean() for model in models)
+        gains.append(refined - first)
+    assert np.mean(gains) > -0.02
