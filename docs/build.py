@@ -25,7 +25,7 @@ EXECUTED = ("00-data", "01-soft-k-means")  # notebooks that need no training and
 ROOMS = ["tcnaps", *sorted(str(file.parent.relative_to(ROOT)) for file in ROOT.glob("tcnaps*/*/__init__.py"))]
 CONTENTS = {
     "Begin": ["docs/tutorial", "docs/using", "docs/exploring", "docs/my-images", "docs/data", "docs/scaling"],
-    "Understand": ["docs/glossary", "docs/fidelity", "docs/comparisons", "docs/speed"],
+    "Understand": ["docs/glossary", "docs/fidelity", "docs/comparisons", "docs/estimator", "docs/speed"],
     "Results": ["docs/benchmarks", "docs/miniature-study", "results/published/README"],
     "Notebooks": [f"notebooks/{file.stem}" for file in sorted((ROOT / "notebooks").glob("*.ipynb"))],
     "Library": [f"api/{room}" for room in ROOMS],
