@@ -24,6 +24,7 @@ from tcnaps.method.clustering import cluster
 from tcnaps.method.episode import Episode
 from tcnaps.method.model import ModelSettings, TransductiveCNAPS
 from tcnaps.method.variants import TRAININGS
+from tcnaps_suite.experiments.rivals import of_easyfsl
 
 Call = Callable[[], object]
 MINIMUM, MAXIMUM = 2, 4
@@ -283,6 +284,9 @@ def estimator_rows(size: int) -> Iterator[Row]:
 
         def fitted(name, numbers=numbers):
             x, y, truth = features.few_labels(*numbers)
+            if name == "TIM":
+                support, labels, query = (torch.from_numpy(part) for part in (x[y >= 0], y[y >= 0], x[y < 0]))
+                return lambda: of_easyfsl("TIM")(support, labels, query)
 
             def call():
                 model = models[name]()
@@ -299,7 +303,7 @@ def estimator_rows(size: int) -> Iterator[Row]:
             return call
 
         n, *_, d = numbers
-        names = ["estimator", *(["estimator, exact covariances"] if n > 1000 else []), "self-training"]
+        names = ["estimator", "estimator, exact covariances" if n > 1000 else "TIM", "self-training"]
         names = [name for name in models if "exact" not in name] if d == 64 else names
         calls = {name: (lambda name=name, fitted=fitted: fitted(name)) for name in names}
         yield Row(row, calls, accuracies, inner=1 if n > 1000 else 20, apart=n * d > 2_000_000)
