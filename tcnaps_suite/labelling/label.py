@@ -1,8 +1,8 @@
-"""Labels a folder of images from a few labelled ones per class: tcnaps label FOLDER
+"""Labels a folder of images from a few labelled ones per class, by the command tcnaps label FOLDER.
 
-FOLDER/oak/*.jpg, FOLDER/elm/*.jpg, … are classes with a few images each, FOLDER/unlabelled/ holds all others. The
-labels are written to FOLDER/labels.csv and can be looked at in FOLDER/contact-sheet.html. FOLDER/corrections.csv, with
-the columns file and label, holds further examples. If FOLDER/truth.csv has these columns, accuracy is computed.
+The folders FOLDER/oak/, FOLDER/elm/, … hold a few images of each class, FOLDER/unlabelled/ holds all others. Labels
+are written to FOLDER/labels.csv and can be looked at in FOLDER/contact-sheet.html. FOLDER/corrections.csv, with the
+columns file and label, holds further examples. If FOLDER/truth.csv has these columns, accuracy is computed.
 """
 
 import argparse
@@ -101,19 +101,19 @@ def write_labels(folder: Path, table: pd.DataFrame) -> None:
 def _summary(folder: ImageFolder, labels: Labels, gone: list[str], abstain: float | int) -> list[str]:
     table, left_out = labels.table, folder.left_out["file"]
     said = f"Labelled {len(table)} images, from {len(labels.examples)} examples of {len(folder.classes)} classes"
-    corrected, doubtful = (table["corrected"] == "yes").sum(), (table["label"] == "").sum()
+    corrected, doubtful = (table["corrected"] == "yes").sum(), (table["label"] + table["corrected"] == "").sum()
     foreign, strange = (table["none_of_these"] == "perhaps").sum(), {*(folder.truth or {}).values()} - {*folder.classes}
     first = table[table["label_next"] != ""].sort_values("label_next", key=lambda places: places.astype(int))["file"]
     remarks = [
-        (len(left_out), f"{len(left_out)} files can't be used; unreadable.csv says why: {some(left_out)}."),
-        (corrected, f"{corrected} of them are labelled by {by_hand.CORRECTIONS}, and were further examples."),
+        (len(left_out), f"{len(left_out)} of the files can't be used; unreadable.csv says why: {some(left_out)}."),
+        (corrected, f"Of these images, {by_hand.CORRECTIONS} has labelled {corrected}."),
         (len(gone), f"The corrections name images that are not there, or can't be read: {some(gone)}."),
         (True, expected(labels.trust)),
-        (foreign, f"{foreign} look like none of the classes: see 'None of these?' in the contact sheet."),
-        (doubtful, f"{doubtful} have no label: their probability is below {abstain:g}, or they belong to no class."),
+        (foreign, f"Like none of the classes: {foreign}, under 'None of these?' in the contact sheet."),
+        (doubtful, f"Left without a label, because the probability is below {abstain:g}: {doubtful}."),
         (len(strange), f"truth.csv has labels that are no class: {some(sorted(strange))}."),
         (folder.truth is not None, folder.truth is not None and accuracy(labels)),
-        (len(first), f"Label these next, they help most: {', '.join(first[:3])}, … (column label_next)."),
+        (len(first), f"Label these next; they help most: {', '.join(first[:3])}, … (column label_next)."),
     ]
     return [f"{said}, by the features of {folder.source}.", *(remark for number, remark in remarks if number)]
 
