@@ -134,7 +134,7 @@ def _split_folders(path: Path, divided: bool) -> dict[str, Path]:
         return {"": path}
     if by_split and len(by_split) < len(folders):
         named = some(folder.name for folder in folders)
-        raise DatasetError(f"{path} has folders of splits and others beside them, or two of one split: {named}.")
+        raise DatasetError(f"{path} has folders beside those of splits, or two of one split: {named}. Move some away.")
     return {split: by_split[split] for split in SPLITS if split in by_split} or {"": path}
 
 
