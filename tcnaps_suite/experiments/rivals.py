@@ -174,9 +174,8 @@ def rivals() -> dict[str, Classifier]:
         "Logistic regression": logistic_regression,
         "Gaussian discriminant": gaussian_discriminant,
     }
-    transductive = {"Label spreading": label_spreading, "Self-training": self_training}
-    transductive |= {"PADDLE": paddle, "α-TIM": alpha_tim}
-    transductive |= {name: of_easyfsl(name) for name in EASYFSL}
+    transductive = {"Label spreading": label_spreading, "Self-training": self_training, "PADDLE": paddle}
+    transductive |= {"α-TIM": alpha_tim} | {name: of_easyfsl(name) for name in EASYFSL}
     centred = {name: _centred(classify, with_query=False) for name, classify in inductive.items()}
     centred |= {name: _centred(classify, with_query=True) for name, classify in transductive.items()}
     return centred | {f"{name}, not centred": of_easyfsl(name) for name in EASYFSL}
