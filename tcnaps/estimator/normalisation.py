@@ -79,7 +79,7 @@ def entry_limits(
 
 def column_divisors(X: Float[np.ndarray, "n d"]) -> Float[np.ndarray, "d"]:
     """What columns in other units are divided by; 1 for the others. A warning says that there are some."""
-    deviations = X.std(0)
+    deviations = X.std(0) * (np.ptp(X, 0) > 0)  # a constant column's would be a rounding error
     typical = np.median(deviations[deviations > 0]) if deviations.any() else 1.0
     divisors = np.where(deviations > COLUMN * typical, deviations / typical, 1).astype(X.dtype)
     if number := (divisors > MAGNITUDES).sum():

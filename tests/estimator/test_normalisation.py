@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from tcnaps.estimator.normalisation import COLUMN, KEPT, POWER, effective_dimensions, normalised
+from tcnaps.estimator.normalisation import COLUMN, KEPT, POWER, column_divisors, effective_dimensions, normalised
 
 
 def rows(n=200, d=30, seed=0):
@@ -58,6 +58,13 @@ def test_rows_of_which_most_are_zero_keep_their_directions():
     X, labelled, codes = rows()
     X[50:] = 0
     np.testing.assert_allclose(np.linalg.norm(normalised(X, labelled, codes)[0], axis=1), 1, atol=1e-12)
+
+
+def test_constant_columns_put_no_other_in_other_units():
+    X, *_ = rows(d=5)
+    constant = np.full((200, 7), 0.1)
+    assert constant.std(0).any()
+    np.testing.assert_array_equal(column_divisors(np.hstack([constant, X])), 1)
 
 
 def test_effective_dimensions():
