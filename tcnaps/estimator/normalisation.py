@@ -46,7 +46,8 @@ def normalised(
     """The rows, of which some have labels (`codes`, from 0), and what was done to them, for new rows."""
     largest = float(np.abs(X).max()) or 1.0
     X = X / largest
-    limits = entry_limits(X, labelled, codes) if X.min() < 0 else (-np.inf, np.inf)
+    some = np.lexsort((X.sum(1), X[:, 0]))[:: -(-len(X) // LOOKED_AT)]  # the same rows in any order
+    limits = entry_limits(X[some], X[labelled], codes) if X.min() < 0 else (-np.inf, np.inf)
     X = np.clip(X, *limits)
     divisors = column_divisors(X)
     power = POWER if X.min() >= 0 else 1.0
@@ -55,24 +56,22 @@ def normalised(
     X = _shortened(X, longest)
     members = X[labelled]
     centre = np.mean([members[codes == k].mean(0) for k in np.unique(codes)], axis=0).astype(X.dtype)
-    some = X[:: -(-len(X) // LOOKED_AT)]
-    unit = X.shape[1] >= EMBEDDED or effective_dimensions(some) >= DIMENSIONS
-    deviation = np.square(some - centre).sum(1).mean() ** 0.5
+    unit = X.shape[1] >= EMBEDDED or effective_dimensions(X[some]) >= DIMENSIONS
+    deviation = np.square(X[some] - centre).sum(1).mean() ** 0.5
     centre *= 1 - unit * KEPT * min(1, deviation / max(np.linalg.norm(centre), TINY))
     done = Normalisation(largest, limits, divisors, power, longest, centre, unit)
     return done._centred(X), done
 
 
 def entry_limits(
-    X: Float[np.ndarray, "n d"], labelled: Bool[np.ndarray, "n"], codes: Int[np.ndarray, "n_labelled"]
+    X: Float[np.ndarray, "n d"], members: Float[np.ndarray, "n_labelled d"], codes: Int[np.ndarray, "n_labelled"]
 ) -> tuple[Float[np.ndarray, "d"], Float[np.ndarray, "d"]]:
     """Per column the lowest and the highest entry that is no outlier.
 
-    An outlier is far from the medians of all rows and of every class's labelled ones, for a rare class may lie apart.
+    An outlier is far from the medians of X and of every class's labelled rows, for a rare class may lie apart.
     """
-    some, members = X[:: -(-len(X) // LOOKED_AT)], X[labelled]
-    medians = np.stack([_medians(some), *(_medians(members[codes == k]) for k in np.unique(codes))])
-    deviation = _medians(np.abs(some - medians[0]))
+    medians = np.stack([_medians(X), *(_medians(members[codes == k]) for k in np.unique(codes))])
+    deviation = _medians(np.abs(X - medians[0]))
     reach = np.where(deviation > 0, ENTRY * deviation, np.inf).astype(X.dtype)
     return medians.min(0) - reach, medians.max(0) + reach
 

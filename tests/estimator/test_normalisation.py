@@ -60,6 +60,14 @@ def test_rows_of_which_most_are_zero_keep_their_directions():
     np.testing.assert_allclose(np.linalg.norm(normalised(X, labelled, codes)[0], axis=1), 1, atol=1e-12)
 
 
+def test_the_order_of_many_rows_does_not_matter(monkeypatch):
+    monkeypatch.setattr("tcnaps.estimator.normalisation.LOOKED_AT", 20)
+    X, order = np.random.default_rng(0).standard_cauchy((90, 5)), np.random.default_rng(1).permutation(90)
+    labelled, codes = np.arange(90) < 4, np.arange(90) // 2
+    expected, found = (normalised(X[n], labelled[n], codes[n][labelled[n]])[0] for n in (np.arange(90), order))
+    np.testing.assert_allclose(found, expected[order], atol=1e-12)
+
+
 def test_constant_columns_put_no_other_in_other_units():
     X, *_ = rows(d=5)
     constant = np.full((200, 7), 0.1)
