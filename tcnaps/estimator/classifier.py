@@ -110,7 +110,8 @@ class TransductiveMahalanobisClassifier(ClassifierMixin, BaseEstimator):
         codes = self._encode(y[labelled])
         if not self.normalise:
             column_divisors(X / (np.abs(X).max() or 1))  # which warns
-        X, self._normalisation = normalised(X, labelled, codes) if self.normalise is True else (X, np.asarray)
+        as_given = self.normalise in (False, "whitening")  # a setting from an array is neither True nor False itself
+        X, self._normalisation = (X, np.asarray) if as_given else normalised(X, labelled, codes)
         few = not getattr(self._normalisation, "unit", True)
         whitens, limits = bool(self.normalise) and not few, self._limits(2, 2 if few else 4)
         many = FOLDS if few else MANY_LABELS  # in few dimensions, classes are often no clusters
@@ -183,7 +184,7 @@ class TransductiveMahalanobisClassifier(ClassifierMixin, BaseEstimator):
         points, head = _tensor(self._normalisation(X)).to(self._fitted.members.dtype), self._head()
         distances = equations.class_distances(self._fitted.whiten(points), self._fitted.statistics, head)
         logits = equations.logits_of(*distances, self.scale_, head)
-        return (logits + torch.from_numpy(self.class_prior_).log()).softmax(1).numpy()
+        return (logits + torch.tensor(self.class_prior_).log()).softmax(1).numpy()
 
     def _encode(self, labels: np.ndarray) -> np.ndarray:
         """Sets `classes_` and returns each label's place in it."""

@@ -236,6 +236,12 @@ def test_a_pipeline_in_a_grid_search(name):
     assert scores.mean() == pytest.approx(search.best_score_)
 
 
+def test_settings_from_an_array_mean_what_python_s_own_do():
+    for normalise, same in ((True, np.True_), (False, np.False_), ("whitening", np.str_("whitening"))):
+        expected, found = (TransductiveMahalanobisClassifier(normalise=n).fit(X, Y) for n in (normalise, same))
+        np.testing.assert_array_equal(found.label_distributions_, expected.label_distributions_)
+
+
 def test_the_package_shows_its_public_names():
     assert dir(tcnaps) == ["LabelledKFold", "TransductiveMahalanobisClassifier", "__version__", "load"]
     with pytest.raises(AttributeError, match="no attribute 'Nothing'"):
