@@ -75,7 +75,8 @@ def features_from(file: Path) -> ImageSource:
             features, labels = arrays["features"].astype(np.float32), arrays["labels"]
         order = np.argsort(labels, kind="stable")
         names, sizes = np.unique(labels, return_counts=True)
-        if not np.isfinite(features).all() or features.shape != (len(labels), features.shape[1]):
+        shaped = features.ndim == 2 and features.size > 0 and labels.shape == (len(features),)
+        if not shaped or not np.isfinite(features).all():
             raise ValueError("features must be finite, one row for each label")
     except Exception as error:  # damage shows in many ways
         raise UserError(f"{file} must be an .npz with 'features' (n, d) and 'labels' (n,): {error}") from error
@@ -219,6 +220,8 @@ def main() -> None:
     except UserError as error:  # a package is missing
         parser.error(str(error))
     chosen = [BASE, *(options.heads or [name for name in known if name not in (BASE, "α-TIM")])]
+    if options.episodes < 1 or {*chosen} == {BASE}:
+        parser.error(f"--episodes must be 1 at least, and --heads needs one besides {BASE}, their measure")
     for name, allowed in [(n, known) for n in chosen] + [(n, SETTINGS) for n in options.settings]:
         if name not in allowed:
             parser.error(f"there is no '{name}'; there are: {', '.join(allowed)}")

@@ -224,6 +224,10 @@ def test_a_share_of_the_support_labels_is_wrong_and_queries_of_one_class_are_of_
     [
         (["short.npz"], "short.npz must be an .npz with 'features'"),
         (["text.npz"], "text.npz must be"),
+        (["empty.npz"], "empty.npz must be"),
+        (["column.npz"], "column.npz must be"),
+        (["planted.npz", "--heads", "Step 0"], "needs one besides Step 0"),
+        (["planted.npz", "--episodes", "0"], "--episodes must be 1 at least"),
         (["planted.npz", "--heads", "TIMM"], "there is no 'TIMM'; there are: Step 0, Estimator"),
         (["planted.npz", "--settings", "6-way"], "there is no '6-way'"),
         (["planted.npz", "planted.npz"], "the same name"),
@@ -235,6 +239,8 @@ def test_a_share_of_the_support_labels_is_wrong_and_queries_of_one_class_are_of_
 def test_bad_files_and_names_are_named(root, file, monkeypatch, capsys, options, said):
     np.savez("short.npz", features=np.ones((3, 2)), labels=[0, 1])
     np.savez("few.npz", features=np.ones((30, 2)), labels=np.arange(30))
+    np.savez("empty.npz", features=np.ones((0, 2)), labels=[])
+    np.savez("column.npz", features=np.ones((2, 2)), labels=[[0], [1]])
     (root / "text.npz").write_text("no archive")
     if "rivals" in said:
         monkeypatch.setitem(sys.modules, "easyfsl", None)
