@@ -45,7 +45,7 @@ def save_corrections(folder: ImageFolder, changes: Mapping[str, str | None]) -> 
     with naming(place), FileLock(folder.path / f".{CORRECTIONS}.lock"):
         table = read_rows(place) if place.exists() else pd.DataFrame(columns=["file", "label"])
         _, _, names = _resolved(place, dict(zip(table["file"], table["label"])), folder)
-        rows = {names.get(row["file"], row["file"]): row for row in table.to_dict("records")}
+        rows = {names.get(row["file"], number): row for number, row in enumerate(table.to_dict("records"))}
         for file, label in changes.items():
             row = rows.pop(file, {"file": for_spreadsheets(file)})
             label = "" if label in (None, own.get(file)) else for_spreadsheets(label)
@@ -116,7 +116,7 @@ def _resolved(
         if (known := classes.get(label, classes.get(normal(label)))) is None and label:
             raise UserError(f"{file}: {image} has the label '{label}'{nearest(label, [*folder.classes, NONE])}")
         if (name := _name_in_folder(image, files, folders)) is None:
-            unknown.append(image)
+            unknown += [image] if image else []  # a row may hold a note alone
         else:
             names[image] = name
             if label:

@@ -237,6 +237,14 @@ def test_other_columns_of_the_corrections_stay(trees):
     assert load_corrections(trees) == ({third: "=oak"}, ["gone.png"])
 
 
+def test_rows_of_no_image_stay_as_they_are(trees):
+    lines = ["file,label,note", ",,first", ",,second", "gone.png,elm,first", "gone.png,elm,second"]
+    (trees.path / "corrections.csv").write_text("\n".join(lines))
+    save_corrections(trees, {"unlabelled/0 é%0.png": "fir"})
+    assert (trees.path / "corrections.csv").read_text().split("\n") == [*lines, "unlabelled/0 é%0.png,fir,", ""]
+    assert load_corrections(trees)[1] == ["gone.png"]
+
+
 def test_label_studio_gets_predictions_and_gives_annotations(trees):
     labels = label_images(trees, {"unlabelled/0 é%0.png": "fir", "unlabelled/0 é%1.png": NONE})
     tasks = json.loads(label_studio_tasks(trees, labels))
