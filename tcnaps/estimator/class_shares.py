@@ -5,6 +5,7 @@ labels of step 0 tell how even the shares are; `REFINEMENTS` go by that. docs/es
 """
 
 import math
+import warnings
 from dataclasses import replace
 from itertools import chain
 
@@ -18,7 +19,7 @@ from torch.nn import Identity
 from tcnaps.estimator.sketch import refinement
 from tcnaps.estimator.whitening import Whitening, whitening
 from tcnaps.method.class_statistics import one_hot
-from tcnaps.method.clustering import Step, cluster, stopped
+from tcnaps.method.clustering import LowVarianceWarning, Step, cluster, stopped
 from tcnaps.method.episode import Features, Labels
 from tcnaps.method.head import Head
 
@@ -78,7 +79,8 @@ def cluster_by_shares(
         return cluster(support, labels, query, None, head, 0, 0), head, whiten
     head, enough = _probed(support, labels, some, head, limits)
     steps = refinement(support, labels, query, support, head)
-    first = next(steps)
+    with warnings.catch_warnings(action="ignore", category=LowVarianceWarning):  # as support images count twice
+        first = next(steps)
     steps = chain([first], steps)
     if pushing[1] > 0 and counts.min() >= enough:
         rows, whiten = whitening(torch.cat([support, query]), len(counts))

@@ -1,5 +1,7 @@
 """Refinement by the classes' shares, on episodes whose shares are known."""
 
+import warnings
+
 import numpy as np
 import pytest
 import torch
@@ -132,6 +134,15 @@ def test_the_order_of_rows_does_not_matter(monkeypatch):
     step, head, _ = cluster_by_shares(support, labels, query, HEAD)
     other, same, _ = cluster_by_shares(support[rows], labels[rows], query[points], HEAD)
     assert head == same and (other.labels == step.labels[points]).all()
+
+
+def test_only_a_weight_of_the_users_own_is_called_too_large(recwarn):
+    warnings.simplefilter("always")
+    X = np.array([[0, 0.1, -3, 3, 2, -2, 0.5, -0.5]]).T
+    for weight in ("auto", 100.0):
+        TransductiveMahalanobisClassifier(identity_weight=weight).fit(X, [0, 1, *[-1] * 6])
+    (warning,) = recwarn
+    assert "identity_weight, 100" in str(warning.message)
 
 
 def test_with_many_labels_it_refines_only_where_left_out_labels_gain():
