@@ -22,7 +22,7 @@ LARGE = 10**10  # rows · features² · classes: from so many operations on, whi
 DIRECTIONS = 32  # kept of each class covariance
 MANY = 300  # features, from which on this pays
 AT_ONCE = 2**26  # numbers: classes · directions · rows that are worked on together
-TINY = 1e-5  # of the variance in the directions kept: makes them independent where a class has fewer
+TINY = 1e-5  # of the squares in the directions kept: makes them independent where a class has fewer, or is a point
 
 
 def refinement(support: Features, labels: Labels, query: Features, unlabelled: Features, head: Head) -> Iterator[Step]:
@@ -66,8 +66,8 @@ def _of_some(points: Tensor, members: Tensor, means: Tensor, diagonals: Tensor, 
     directions = torch.linalg.qr(_scatters_times(start, members, means, weights)).Q
     images = _scatters_times(directions, members, means, weights)
     within = directions.mT @ images
-    variance = within.diagonal(dim1=1, dim2=2).sum(1, keepdim=True)
-    within.diagonal(dim1=1, dim2=2).add_(TINY * (variance + diagonals.amin(1, keepdim=True)))
+    squares = within.diagonal(dim1=1, dim2=2).sum(1, keepdim=True) + means.square().sum(1, keepdim=True)
+    within.diagonal(dim1=1, dim2=2).add_(TINY * (squares + diagonals.amin(1, keepdim=True)))
     x = torch.linalg.solve_triangular(cholesky(within), images.mT, upper=False)  # X_k: (way, directions, d)
     scatters = weights @ members.square() - weights.sum(1, keepdim=True) * means.square()  # the diagonals of S_k
     precisions = 1 / (diagonals + (scatters - x.square().sum(1)).clamp_min(0))

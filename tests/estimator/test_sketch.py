@@ -63,6 +63,15 @@ def test_a_class_that_gets_no_rows_stays_finite(small):
     assert torch.isfinite(second_step(refinement, support, labels, query).logits).all()
 
 
+@pytest.mark.parametrize("rank", [2, 3, 6])
+@pytest.mark.parametrize("prior", ["auto", "balancing"])
+def test_classes_that_are_points_in_few_directions_are_told_apart(prior, rank, small):
+    generator, truth = np.random.default_rng(0), np.arange(900) % 6
+    X = (generator.normal(size=(6, rank)) @ generator.normal(size=(rank, 310))).astype(np.float32)[truth]
+    y = np.where(np.arange(900) < 6, truth, -1)
+    assert (TransductiveMahalanobisClassifier(class_prior=prior).fit_predict(X, y) == truth).all()
+
+
 @pytest.mark.parametrize("prior, refinements", [("auto", True), ("balancing", True), (None, False)])
 def test_large_problems_are_sketched_where_the_estimator_refines_as_it_likes(prior, refinements, monkeypatch, request):
     support, labels, query, _ = episode(120, 8)
