@@ -119,7 +119,7 @@ class TransductiveMahalanobisClassifier(ClassifierMixin, BaseEstimator):
         if labelled.all():
             warnings.warn("y contains no unlabelled rows (-1 or None): nothing refines the classes", stacklevel=2)
             limits = pushing = 0, 0
-        features, codes = _tensor(X), torch.from_numpy(codes)
+        features, codes = torch.from_numpy(np.require(X, requirements=["C", "W"])), torch.from_numpy(codes)
         spread = total_variance(features)
         self.identity_weight_ = self.identity_weight
         if self.identity_weight == "auto":
@@ -181,7 +181,8 @@ class TransductiveMahalanobisClassifier(ClassifierMixin, BaseEstimator):
         """Probabilities of new rows under the classes as `fit` left them, in the order of `classes_`."""
         check_is_fitted(self)
         X = validate_data(self, X, reset=False, dtype=[np.float64, np.float32])
-        points, head = _tensor(self._normalisation(X)).to(self._fitted.members.dtype), self._head()
+        X = np.ascontiguousarray(self._normalisation(X))
+        points, head = torch.tensor(X, dtype=self._fitted.members.dtype), self._head()
         distances = equations.class_distances(self._fitted.whiten(points), self._fitted.statistics, head)
         logits = equations.logits_of(*distances, self.scale_, head)
         return (logits + torch.tensor(self.class_prior_).log()).softmax(1).numpy()
@@ -285,7 +286,3 @@ def _with_none(y: object) -> np.ndarray | None:
     if labels is not None and labels.dtype.kind == "f" and np.isnan(labels).any():
         raise ValueError("Input y contains NaN. Write -1 or None for a row without a label.")
     return np.where(pd.isna(labels), None, labels) if labels is not None and labels.dtype == object else labels
-
-
-def _tensor(X: np.ndarray) -> Tensor:
-    return torch.from_numpy(np.require(X, requirements=["C", "W"]))
