@@ -180,8 +180,7 @@ class TransductiveMahalanobisClassifier(ClassifierMixin, BaseEstimator):
     def predict_proba(self, X) -> Float[np.ndarray, "n way"]:
         """Probabilities of new rows under the classes as `fit` left them, in the order of `classes_`."""
         check_is_fitted(self)
-        X = validate_data(self, X, reset=False, dtype=[np.float64, np.float32])
-        X = np.ascontiguousarray(self._normalisation(X))
+        X = self._normalisation(validate_data(self, X, reset=False, dtype=[np.float64, np.float32], order="C"))
         points, head = torch.tensor(X, dtype=self._fitted.members.dtype), self._head()
         distances = equations.class_distances(self._fitted.whiten(points), self._fitted.statistics, head)
         logits = equations.logits_of(*distances, self.scale_, head)

@@ -79,7 +79,9 @@ def entry_limits(
 def column_divisors(X: Float[np.ndarray, "n d"]) -> Float[np.ndarray, "d"]:
     """What columns in other units are divided by; 1 for the others. A warning says that there are some."""
     deviations = X.std(0) * (np.ptp(X, 0) > 0)  # a constant column's would be a rounding error
-    typical = np.median(deviations[deviations > 0]) if deviations.any() else 1.0
+    busy = (deviations > 0) & ((X > X.min(0)).mean(0) >= 0.5)  # behind a ReLU, many columns are 0 in most rows
+    varying = busy if X.shape[1] >= EMBEDDED and busy.any() else deviations > 0
+    typical = np.median(deviations[varying]) if varying.any() else 1.0
     divisors = np.where(deviations > COLUMN * typical, deviations / typical, 1).astype(X.dtype)
     if number := (divisors > MAGNITUDES).sum():
         much = f"columns of X ({number}) vary more than {MAGNITUDES:g} times as much as the median one"

@@ -75,6 +75,15 @@ def test_constant_columns_put_no_other_in_other_units():
     np.testing.assert_array_equal(column_divisors(np.hstack([constant, X])), 1)
 
 
+def test_columns_that_are_idle_in_most_rows_put_no_other_in_other_units():
+    X = np.maximum(np.random.default_rng(0).normal(size=(60, 200)), 0)
+    X[:, :150] *= np.random.default_rng(1).random((60, 150)) < 0.05  # as behind a ReLU
+    X[:, :150] *= 0.1
+    np.testing.assert_array_equal(column_divisors(X), 1)
+    X[:, 199] *= 50
+    assert (column_divisors(X) > 1).tolist() == [False] * 199 + [True]
+
+
 def test_effective_dimensions():
     assert effective_dimensions(np.eye(5) - np.eye(5).mean(0)) == pytest.approx(4)
     assert effective_dimensions(np.outer(np.arange(9.0), np.ones(4))) == pytest.approx(1)
