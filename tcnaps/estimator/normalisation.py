@@ -9,8 +9,8 @@ from jaxtyping import Bool, Float, Int
 POWER = 0.7  # of features that are never negative, such as those behind a ReLU, whose distribution has a long tail
 KEPT = 0.5  # of the labelled classes' mean, or of the rows' deviation from it if that is less; the rest is subtracted
 ENTRY = 5.0  # of features of both signs: entries are cut at so many median deviations from their column's median
-COLUMN = 10.0  # columns that deviate more than this many times the median are in other units, and scaled to the median
-MAGNITUDES = 100.0  # times the median, from which on a warning says so
+COLUMN = 10.0  # columns that deviate more than this many times the typical one are in other units, and scaled to it
+MAGNITUDES = 100.0  # times the typical one, from which on a warning says so
 ROW = 5.0  # times the median row's length: longer rows are outliers
 DIMENSIONS = 4.0  # effective dimensions from which on a row's direction says enough, and its length is left out
 EMBEDDED = 100  # columns from which on it does, too, however few dimensions hold the variance
