@@ -32,7 +32,6 @@ def head_accuracies(study: Study, evaluation: str, variants: Sequence[str], scal
     recorded = [BASE, *(name for name in variants if ALL_VARIANTS[name].scale_at_test is None)]
     rows = load_rows(study, evaluation, needed_trainings(recorded), [study.replicate])
     accuracies = episode_accuracies(variant_predictions(rows, recorded, *study.refinement.limits))
-
     rescaled = {name: ALL_VARIANTS[name].scale_at_test for name in variants if name not in recorded}
     rescaled |= {f"scale {scale:g}": scale for scale in scales}
     model, settings = load_model(study, ALL_VARIANTS[BASE].training), study.evaluations[evaluation]

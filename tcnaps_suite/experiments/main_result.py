@@ -13,8 +13,7 @@ def main_result(gain: pd.DataFrame, title: str) -> dict[str, str | list[dict]]:
     `gain` is from `paired_episodes`, of one evaluation, with a column `classes`. `gains` has for each kind of images
     the `difference` in [-1, 1], its `interval` for other episodes and its `class_interval` for other classes, too.
     """
-    groups = averaged_together(gain)
-    kinds = {name: groups[name] for name in groups if name not in ("in", "out")}
+    kinds = {name: pairs for name, pairs in averaged_together(gain).items() if name not in ("in", "out")}
     gains, parts = [], []
     for name, pairs in kinds.items():
         mean = other_classes(pairs, "difference").set_index("dataset").loc["all"]

@@ -97,9 +97,7 @@ def gaussian_discriminant(support: Support, labels: Labels, query: Query) -> Que
     covariance = deviations.T @ deviations / len(support)  # (d, d)
     identity = torch.eye(len(covariance)).to(covariance)
     q = (len(support) - 1) * covariance + covariance.trace() * identity
-    if covariance.trace() == 0:
-        q = identity
-    weights = torch.linalg.solve(q, means.T)  # (d, way)
+    weights = torch.linalg.solve(q if covariance.trace() > 0 else identity, means.T)  # (d, way)
     return (query @ weights - (means.T * weights).sum(0) / 2).argmax(1)
 
 

@@ -110,12 +110,14 @@ def _resolved(
     files, classes = ({name: name for name in names} for names in (folder.images["file"], [*folder.classes, NONE]))
     for names in (files, classes):
         names |= {form(name): name for name in names for form in (normal, for_spreadsheets)} | names
+    unlabelled = folder.images["file"][folder.images["label"].isna()]
+    bare = {normal(name.partition("/")[2]): name for name in unlabelled if name.count("/") == 1}
     found, unknown, names = {}, [], {}
     folders = {name.partition("/")[0] for name in files} - {folder.path.resolve().name}
     for image, label in pairs.items():
         if (known := classes.get(label, classes.get(normal(label)))) is None and label:
             raise UserError(f"{file}: {image} has the label '{label}'{nearest(label, [*folder.classes, NONE])}")
-        if (name := _name_in_folder(image, files, folders)) is None:
+        if (name := _name_in_folder(image, files, folders) or bare.get(normal(image))) is None:
             unknown += [image] if image else []  # a row may hold a note alone
         else:
             names[image] = name

@@ -19,6 +19,7 @@ PILES = ("none of these?", "no label", "label these next")  # of the page, besid
 NO_IMAGE = "its name does not end as an image's, such as .jpg: rename it if it is one"
 NO_HEIC = "HEIC needs one more package: pip install tcnaps[images]"
 LARGEST = 1e15  # of given features: squares stay finite
+OF_STUDY = "A study's network suits images like those it was trained on. On others it errs more than expected."
 LOOSE = "it lies beside the class folders: put it into one, or into unlabelled/"
 
 

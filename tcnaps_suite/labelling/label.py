@@ -24,16 +24,19 @@ from tcnaps_suite.experiments.networks import DOWNLOADED, KINDS, PACKAGED
 from tcnaps_suite.labelling import corrections as by_hand
 from tcnaps_suite.labelling.classify import Labels, accuracy, expected, label_images
 from tcnaps_suite.labelling.contact_sheet import contact_sheet
-from tcnaps_suite.labelling.folder import ImageFolder, open_folder
+from tcnaps_suite.labelling.folder import OF_STUDY, ImageFolder, open_folder
 from tcnaps_suite.labelling.sorting import planned, sort, undo
 
 
 def main(arguments: list[str] | None = None) -> int:
     """Status 1: the folder, the network or an option is at fault."""
-    options = vars(_parser().parse_args(arguments))
+    parser = _parser()
+    options = vars(parser.parse_args(arguments))
     del options["command"]
+    taken_back = options.pop("undo")
+    if options["folder"] is taken_back is None:
+        parser.error("the following arguments are required: folder")
     try:
-        taken_back = options.pop("undo")
         print(label_folder(**options) if taken_back is None else undo(taken_back))
     except UserError as error:
         print(error, file=sys.stderr)
@@ -64,9 +67,9 @@ def label_folder(
     added, absent = ({}, []) if corrections is None else by_hand.read_corrections(corrections, images)
     labels = label_images(images, known | added, abstain, class_prior)
     table, plan = labels.table, None if sort_into is None else planned(folder, labels.table, sort_into, move)
+    lines = _summary(images, labels, [*dict.fromkeys(gone + absent)], abstain)
     if dry_run:
-        sorting = "" if plan is None else f" and {'move' if move else 'copy'} {len(plan)} into {sort_into}"
-        return f"Would label {len(table)} images{sorting}. No labels were written."
+        return "\n".join([f"A trial: no labels are written{', and no images sorted' * bool(sort_into)}.", *lines])
     if added:
         by_hand.save_corrections(images, added)
     if label_studio is not None:
@@ -81,7 +84,6 @@ def label_folder(
     (folder / "unreadable.csv").unlink(missing_ok=True)  # an earlier call's
     if len(images.left_out):
         write_text(folder / "unreadable.csv", images.left_out.map(by_hand.for_spreadsheets).to_csv(index=False))
-    lines = _summary(images, labels, [*dict.fromkeys(gone + absent)], abstain)
     lines.append(f"See {folder / 'labels.csv'} and {folder / 'contact-sheet.html'}.")
     if plan is not None:
         lines.append(f"{'Moved' if move else 'Copied'} {len(plan)} images into {sort_into}; --undo takes it back.")
@@ -89,13 +91,14 @@ def label_folder(
 
 
 def write_labels(folder: Path, table: pd.DataFrame) -> None:
-    """Writes labels.csv. Another one becomes labels.1.csv, labels.2.csv, … so that nobody's work in it is lost."""
-    file, names = folder / "labels.csv", table.columns.drop("probability")
-    text = table.assign(**{name: table[name].map(by_hand.for_spreadsheets) for name in names}).to_csv(index=False)
-    if file.exists() and file.read_bytes() != text.encode():
+    """Writes labels.csv. One that was edited since becomes labels.1.csv, labels.2.csv, … so that no work is lost."""
+    file, written = folder / "labels.csv", folder / ".features" / "labels.csv"  # the latter as it was written
+    text = table.assign(**table.drop(columns="probability").map(by_hand.for_spreadsheets)).to_csv(index=False)
+    if file.exists() and file.read_bytes() not in (text.encode(), written.exists() and written.read_bytes()):
         backups = (folder / f"labels.{number}.csv" for number in count(1))
         file.rename(next(backup for backup in backups if not backup.exists()))
     write_text(file, text)
+    write_text(written, text)
 
 
 def _summary(folder: ImageFolder, labels: Labels, gone: list[str], abstain: float | int) -> list[str]:
@@ -109,6 +112,7 @@ def _summary(folder: ImageFolder, labels: Labels, gone: list[str], abstain: floa
         (corrected, f"Of these images, {by_hand.CORRECTIONS} has labelled {corrected}."),
         (len(gone), f"The corrections name images that are not there, or can't be read: {some(gone)}."),
         (True, expected(labels.trust)),
+        (folder.source.startswith("study:"), OF_STUDY),
         (foreign, f"Like none of the classes: {foreign}, under 'None of these?' in the contact sheet."),
         (doubtful, f"Left without a label, because the probability is below {abstain:g}: {doubtful}."),
         (len(strange), f"truth.csv has labels that are no class: {some(sorted(strange))}."),
@@ -141,7 +145,7 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser("tcnaps", None, __doc__)
     add = parser.add_argument
     add("command", choices=["label"])
-    add("folder", type=Path, help="subfolders are classes; unlabelled/ holds the images to be labelled")
+    add("folder", type=Path, nargs="?", help="subfolders are classes; unlabelled/ holds the images to be labelled")
     networks = f"{KINDS}; default: {DOWNLOADED} if its weights are on this machine, else {PACKAGED}"
     either = parser.add_mutually_exclusive_group().add_argument
     either("--backbone", metavar="NAME", help=networks)
@@ -151,7 +155,7 @@ def _parser() -> argparse.ArgumentParser:
     add("--move", action="store_true", help="with --sort-into: move instead of copying")
     either = parser.add_mutually_exclusive_group().add_argument
     either("--undo", type=Path, metavar="DIR", help="take back what --sort-into DIR did, and do nothing else")
-    either("--dry-run", action="store_true", help="write no labels, say what would be done")
+    either("--dry-run", action="store_true", help="say what the labels would be like, but write none")
     add("--class-prior", metavar="P", help="auto (default), equal, estimated, or a share for every class: oak=3,elm=1")
     add("--corrections", type=Path, metavar="FILE", help="a table (file, label) or Label Studio's annotations (JSON)")
     add("--label-studio", type=Path, metavar="FILE", help="write all images with their labels as Label Studio's JSON")

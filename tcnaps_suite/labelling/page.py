@@ -14,7 +14,7 @@ from tcnaps.config.storage import write_text
 from tcnaps_suite.labelling import corrections
 from tcnaps_suite.labelling.classify import Labels, accuracy, expected, label_images
 from tcnaps_suite.labelling.contact_sheet import thumbnail
-from tcnaps_suite.labelling.folder import NONE, PILES, ImageFolder
+from tcnaps_suite.labelling.folder import NONE, OF_STUDY, PILES, ImageFolder
 from tcnaps_suite.labelling.label import write_labels
 from tcnaps_suite.widgets import widget_base as ui
 from tcnaps_suite.widgets.episode_table import counted
@@ -92,11 +92,11 @@ class LabelPage(ui.StudyWidget):
             pile = self.controls["pile"]
             pile.options = [(f"{name} ({len(images)})", name) for name, images in self._piles.items()]
             pile.value = chosen if chosen in self._piles else next(iter(self._piles))
-        about = [expected(self.labels.trust)]
+        about = [expected(self.labels.trust), *[OF_STUDY] * self.folder.source.startswith("study:")]
         if self.folder.truth is not None:
             about.append(f"{accuracy(self.labels)} The line below a picture is green where the best guess is right.")
         self._about.value = html.escape(" ".join(about))
-        self._saved.value = "Labelled again." if chosen else ""
+        self._saved.value = "Labelled again. labels.csv is still the one that was written last." if chosen else ""
         self._turn(0)
 
     def _arrange(self) -> None:

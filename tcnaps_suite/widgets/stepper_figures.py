@@ -30,7 +30,6 @@ def plane_step(ax: Axes, view: PlaneView, step: int, queries: pd.DataFrame, mark
     is_query, lettered = ~view.is_support, len(view.points) <= MOST_LETTERED
     size = 95 if lettered else 20
     clustering_step(ax, view, step, (size, 2.2 * size, 2.9 * size, 120))
-
     points, means = view.points[is_query], view.means[step]
     colours, wrong = class_colours(len(means)), ~queries["right"].to_numpy()
     mixed = (view.responsibilities[step][is_query] @ colours).clip(0, 1)

@@ -50,13 +50,12 @@ def write_archive(path: str) -> Path:
 def _card(study: Study, weights: list[Path]) -> str:
     headline, data = study.results_folder / "headline.json", study.results_folder / "data.csv"
     tables = [study.results_folder / f"{name}.csv" for name in ("accuracy", "fixed-way-and-shot")]
-    accuracies = pd.concat([pd.read_csv(file) for file in tables if file.is_file()] or [pd.DataFrame()])
     return render(
         "card.md",
         study=study,
         weights=[file.stem for file in weights],
         headline=json.loads(headline.read_text(encoding="utf-8"))["sentence"] if headline.is_file() else "",
         data=pd.read_csv(data) if data.is_file() else pd.DataFrame(),
-        accuracies=accuracies,
+        accuracies=pd.concat([pd.read_csv(file) for file in tables if file.is_file()] or [pd.DataFrame()]),
         provenance=provenance(study),
     )

@@ -40,9 +40,8 @@ def prepare(study: Study, only_list: bool = False) -> int:
             made = preparation(name, dataset, study.image_size, study.decoding)
             prepared = opened(made, folder) if only_list else ensure_prepared(made, folder)
             if only_list:
-                state = "not prepared" if prepared is None else "prepared"
-                origin = getattr(dataset, "path", "built in")
-                print(f"{name}: {dataset.source}, {origin}, {state} in {made.place(folder)}")
+                state = f"{'not ' * (prepared is None)}prepared in {made.place(folder)}"
+                print(f"{name}: {dataset.source}, {getattr(dataset, 'path', 'built in')}, {state}")
             splits, notes = prepared or ({}, [])
             lines = [f"{name} {split}: {source}, digest {source.digest[:16]}" for split, source in splits.items()]
             for line in [*lines, *(f"{name}: {note}" for note in notes)]:

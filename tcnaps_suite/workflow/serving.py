@@ -66,8 +66,8 @@ def main(arguments: list[str] | None = None) -> None:
         parser.error(str(error))
     # Requests must name this machine, even those with a token. Otherwise another site could let its own name resolve
     # to this machine and read along (DNS rebinding).
-    guard = {"allow_remote_access": False, "local_hostnames": LOCAL_NAMES}
-    guard["headers"] = {"Content-Security-Policy": POLICY}
+    headers = {"Content-Security-Policy": POLICY}
+    guard = {"allow_remote_access": False, "local_hostnames": LOCAL_NAMES, "headers": headers}
     settings = [str(served), f"--Voila.config_file_paths={Path(__file__).parent}"]
     server, hook = {"tornado_settings": guard, "auto_token": given.label is not None}, {"prelaunch_hook": admit}
     Voila.launch_instance(settings + options, config=Config(Voila=server, VoilaConfiguration=hook))

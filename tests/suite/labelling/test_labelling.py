@@ -107,6 +107,8 @@ def test_doubtful_images_get_no_label_and_stay_where_they_are(folder, features, 
     npz = features()
     assert label(folder, "--features", npz) == 0
     limit = pd.read_csv(folder / "labels.csv")["probability"].median()
+    with open(folder / "labels.csv", "a") as edited:
+        edited.write("a note\n")
     target = tmp_path / "sorted"
     assert label(folder, "--features", npz, "--abstain", limit, "--sort-into", target) == 0
     labels = pd.read_csv(folder / "labels.csv", keep_default_na=False)
@@ -114,7 +116,7 @@ def test_doubtful_images_get_no_label_and_stay_where_they_are(folder, features, 
     assert doubtful.any() and ((labels["label"] == "") == doubtful).all()
     assert f"probability is below {limit:g}: {doubtful.sum()}." in capsys.readouterr().out
     assert f"<h2>No label: {doubtful.sum()} images</h2>" in (folder / "contact-sheet.html").read_text()
-    assert (labels["best_guess"] != "").all() and len(list(folder.glob("labels*.csv"))) == 2  # one is the backup
+    assert (labels["best_guess"] != "").all() and "a note" in (folder / "labels.1.csv").read_text()
     for row in labels.itertuples():
         copy = target / row.label / row.file.removeprefix("unlabelled/")
         assert (folder / row.file).is_file() and copy.is_file() == (row.label != "")
@@ -142,12 +144,15 @@ def test_corrections_come_in_and_tasks_for_label_studio_go_out(folder, features,
     given = "--features", features()
     call = folder, *given, "--corrections", tmp_path / "own.csv"
     assert label(*call, "--dry-run") == 0 and not (folder / "corrections.csv").exists()
+    assert "corrections.csv has labelled 2." in capsys.readouterr().out
     assert label(*call, "--label-studio", tasks) == 0
     assert "corrections.csv has labelled 2." in capsys.readouterr().out
     assert len(json.loads(tasks.read_text())) == 30
     labels = pd.read_csv(folder / "labels.csv", keep_default_na=False).set_index("file")
     assert labels.index[labels["corrected"] == "yes"].tolist() == ["ash/0.png", "unlabelled/box 0/0-2.png"]
-    assert label(folder, *given) == 0 and len(list(folder.glob("labels*.csv"))) == 1  # the same table needs no backup
+    assert label(folder, *given, "--abstain", "0.9") == 0 and "Left without a label" in capsys.readouterr().out
+    assert label(folder, *given) == 0
+    assert len(list(folder.glob("labels*.csv"))) == 1  # a table that nobody has edited needs no backup
     said = capsys.readouterr().out
     assert "on the 23 labelled images" in said and "corrections.csv has labelled 2." in said
     assert "Left without a label" not in said  # one of them belongs to no class
@@ -158,7 +163,8 @@ def test_what_was_sorted_can_be_taken_back(folder, features, tmp_path, capsys, o
     before, target = {file: file.read_bytes() for file in folder.rglob("*.png")}, tmp_path / "sorted"
     call = folder, "--features", features(), "--sort-into", target, *options
     assert label(*call, "--dry-run") == 0
-    assert not target.exists() and not (folder / "labels.csv").exists() and "Would label" in capsys.readouterr().out
+    assert not target.exists() and not (folder / "labels.csv").exists()
+    assert re.search(r"no labels are written, and no images sorted.\nLabelled 24 images", capsys.readouterr().out)
     assert label(*call) == 0
     assert len(list(target.rglob("*.png"))) == 24
     assert len(list(folder.rglob("*.png"))) == (6 if options else 30)
@@ -171,7 +177,7 @@ def test_what_was_sorted_can_be_taken_back(folder, features, tmp_path, capsys, o
     assert label(folder, "--undo", target) == 0
     assert "Took back 23 images; 1 have changed" in capsys.readouterr().out and edited.read_bytes() == b"edited"
     edited.write_bytes(content)
-    assert label(folder, "--undo", target) == 0
+    assert label("--undo", target) == 0
     assert {file: file.read_bytes() for file in folder.rglob("*.png")} == before
     assert not list(target.rglob("*"))
     assert label(folder, "--undo", target) == 1 and "sorted.csv" in capsys.readouterr().err
@@ -278,9 +284,9 @@ def test_an_example_folder_has_true_labels_and_is_written_once(tmp_path, network
         own = source.images_of(source.class_names.index(name.replace(" ", "/")))
         assert (np.asarray(Image.open(file)) == own).all((1, 2, 3)).any()
     assert "Labelled 12 images, from 6 examples of 3 classes" in label_folder(folder, network)
-    before = {file: file.read_bytes() for file in folder.rglob("*.*")}
+    before = {file: file.read_bytes() for file in folder.rglob("[!.]*.*")}
     write_example(folder, source, way=2, shot=1, others=4)
-    assert {file: file.read_bytes() for file in folder.rglob("*.*")} == before
+    assert {file: file.read_bytes() for file in folder.rglob("[!.]*.*")} == before
 
 
 def test_features_of_a_study_s_network_are_those_of_its_episode(folder, network):

@@ -332,4 +332,6 @@ def test_images_are_found_by_the_end_of_their_name(trees, place):
     file = trees.path / "export.json"
     name = unicodedata.normalize("NFD", f"{place}unlabelled/0 é%{'25' * ('?d=' in place)}0.png")  # as macOS writes it
     file.write_text(json.dumps([annotated(name, "fir")]))
-    assert read_corrections(file, trees) == ({"unlabelled/0 é%0.png": "fir"}, [])
+    (trees.path / "own.csv").write_text("file,label\n0 é%0.png,fir\n", encoding="utf-8")  # as in truth.csv
+    for table in (file, trees.path / "own.csv"):
+        assert read_corrections(table, trees) == ({"unlabelled/0 é%0.png": "fir"}, [])
