@@ -283,7 +283,8 @@ def test_an_example_folder_has_true_labels_and_is_written_once(tmp_path, network
         name = truth.get(file.relative_to(folder).as_posix(), file.parent.name)
         own = source.images_of(source.class_names.index(name.replace(" ", "/")))
         assert (np.asarray(Image.open(file)) == own).all((1, 2, 3)).any()
-    assert "Labelled 12 images, from 6 examples of 3 classes" in label_folder(folder, network)
+    said = label_folder(folder, network)
+    assert "Labelled 12 images, from 6 examples of 3 classes" in said and "A study's network suits images like" in said
     before = {file: file.read_bytes() for file in folder.rglob("[!.]*.*")}
     write_example(folder, source, way=2, shot=1, others=4)
     assert {file: file.read_bytes() for file in folder.rglob("[!.]*.*")} == before
