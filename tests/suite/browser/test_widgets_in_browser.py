@@ -162,7 +162,7 @@ def test_images_are_corrected_labelled_again_and_exported(site, trees, request):
     opened.screenshot(page, f"labels-{site}-corrected")
 
     view.locator(".tcnaps-table").click()
-    expect(view.locator(".tcnaps-saved")).to_contain_text("labels.csv")
+    expect(view.locator(".tcnaps-saved")).to_contain_text("Wrote")
     table = pd.read_csv(trees / "labels.csv", keep_default_na=False).set_index("file")
     assert table.loc[[first, second], "label"].tolist() == ["beech", ""]
     view.locator(".tcnaps-tasks").click()
