@@ -101,21 +101,19 @@ def listing_of(found: Found, place: object, superclasses: Mapping[str, str], not
 
 
 def _listed_images(lines: list[tuple[str, str, str]], folder: Path, place: object) -> Found:
-    """The listed files, each found in a folder or in the folder of its class below it."""
-    found, missing, labels = [], [], {}
+    """The listed files, each once, found in a folder or in the folder of its class below it."""
+    found, missing = {}, []
     spelt = {normal(inner.name): inner.name for inner in subfolders(folder)}  # macOS' spelling may be another
     for label, split, file in sorted(lines, key=lambda line: natural_key(line[2])):
         places = os.path.join(folder, file), os.path.join(folder, spelt.get(label, label), file)
         if (path := next(filter(os.path.isfile, places), None)) is None:
             missing.append(file)
-        elif labels.setdefault(path, label) != label:
-            raise DatasetError(f"{place}: {file} is in two classes, {labels[path]} and {label}. Take it out of one.")
-        else:
-            found.append((label, split, ImageFile(path)))
+        elif (other := found.setdefault(os.path.normpath(path), (label, split, ImageFile(path)))[0]) != label:
+            raise DatasetError(f"{place}: {file} is in two classes, {other} and {label}. Take it out of one.")
     if missing:
         problem = f"{some(missing)} are neither in {folder} nor in the folder of their class in it"
         raise DatasetError(f"{place}: of {len(lines)} images, {problem}. Add them or unlist them.")
-    return found
+    return list(found.values())
 
 
 def subfolders(folder: Path) -> list[Path]:
