@@ -77,22 +77,22 @@ def some(names: Iterable[str]) -> str:
     return shown if len(names) <= 3 else f"{shown} and {len(names) - 3} more"
 
 
-def walk(folder: Path) -> Iterator[tuple[str, list[str], list[str]]]:
+def walk(folder: Path, outside: Iterable[Path] = ()) -> Iterator[tuple[str, list[str], list[str]]]:
     """Like `os.walk`, but follows links, enters no folder twice, leaves out hidden files, and has a natural order."""
 
     def fail(error: OSError) -> None:
         raise DatasetError(f"{error.filename} can't be looked through ({error.strerror}). Check its permissions.")
 
-    def in_order(names: list[str]) -> list[str]:
+    def in_order(names: Iterable[str]) -> list[str]:
         visible = (name for name in names if not name.startswith(".") and name.casefold() not in LEFTOVERS)
         return sorted(visible, key=natural_key)
 
-    entered = {os.path.realpath(folder)}
+    entered = {*map(os.path.realpath, [folder, *outside])}  # a folder `outside` is not entered at all
     for place, folders, files in os.walk(folder, followlinks=True, onerror=fail):
         for name in folders + files:
             if name.encode(errors="replace") != os.fsencode(name):
                 raise DatasetError(f"{place}: the name {os.fsencode(name)!r} is not UTF-8. Rename it.")
-        real = {name: os.path.realpath(os.path.join(place, name)) for name in in_order(folders)}
-        folders[:] = [name for name in real if real[name] not in entered]
-        entered.update(real.values())
+        real = {os.path.realpath(os.path.join(place, name)): name for name in reversed(in_order(folders))}
+        folders[:] = in_order(name for path, name in real.items() if path not in entered)
+        entered.update(real)
         yield place, list(folders), in_order(files)

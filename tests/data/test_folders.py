@@ -143,6 +143,8 @@ def test_links_are_followed_but_no_folder_is_entered_twice(tree, tmp_path):
         ("a/5.jpg", tmp_path / "elsewhere/9.jpg"),
         ("a/lost.jpg", tmp_path / "nowhere"),
         ("a/self", root / "test/a/self"),
+        ("a/twin", root / "test/a/deep"),  # the same images once more
+        ("a/up", root / "test"),  # where other classes are
         ("b", tmp_path / "elsewhere"),
     ):
         (root / "test" / name).symlink_to(target)

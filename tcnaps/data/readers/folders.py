@@ -80,7 +80,8 @@ def scan(path: Path, grouped: bool, divided: bool) -> tuple[Found, tuple[str, ..
                 remedy = "Put one folder per class into it, or delete it" + ", or remove the key superclasses" * grouped
                 raise DatasetError(f"{group} has no folders of classes. {remedy}.")
             for place in subfolders(group):
-                files = {os.path.join(at, file) for at, _, files in walk(place) for file in files}
+                inner = walk(place, [path, folder, group])  # a link upwards would add the images of other classes
+                files = {os.path.join(at, file) for at, _, files in inner for file in files}
                 if not (images := {file for file in files if os.path.splitext(file)[1].lower() in EXTENSIONS}):
                     raise DatasetError(f"{place} has no images ({', '.join(FORMATS)}). Add some, or delete it.")
                 label = normal(place.relative_to(folder).as_posix())
