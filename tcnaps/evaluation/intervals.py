@@ -32,7 +32,7 @@ def estimates(frame: pd.DataFrame, by: Sequence[str], value: str) -> pd.DataFram
     interval's parts: `of_trainings` (A; 0 for one replicate), `of_episodes` (B) and its degrees of `freedom`.
     """
     by, keys = list(by), list(dict.fromkeys([*by, "dataset"]))
-    table = _crossed(frame, keys, value)
+    table = _crossed(frame, keys, by, value)
     episodes, trained = table.mean(axis=1).groupby(level=keys), table.groupby(level=keys).mean()
     n, noise = episodes.size(), _unexplained(table, keys)  # E, MS_ε
     variance = (episodes.var() - (noise / trained.count(axis=1)).fillna(0)).clip(lower=0) / n  # of the episodes
@@ -51,8 +51,8 @@ def estimates(frame: pd.DataFrame, by: Sequence[str], value: str) -> pd.DataFram
     return frame[by].drop_duplicates().merge(result.reset_index(), on=by)
 
 
-def _crossed(frame: pd.DataFrame, keys: list[str], value: str) -> pd.DataFrame:
-    """The values, a row for each of `keys` and episode, a column for each replicate."""
+def _crossed(frame: pd.DataFrame, keys: list[str], by: list[str], value: str) -> pd.DataFrame:
+    """The values, a row for each of `keys` and episode, a column for each replicate: those of `by` hold the same."""
     index = [*keys, "episode", "replicate"]
     frame = frame.assign(replicate=frame.get("replicate", 0))
     if len(repeated := frame[frame.duplicated(index)]):
@@ -62,7 +62,7 @@ def _crossed(frame: pd.DataFrame, keys: list[str], value: str) -> pd.DataFrame:
         raise ValueError(f"{row['dataset']}, episode {row['episode']} {problem}: {remedy}.")
     table = frame.set_index(index)[value].unstack().dropna(how="all")
     held = table.notna()
-    ragged = held.sum(axis=1) < held.groupby(level=keys).transform("max").sum(axis=1)
+    ragged = held.sum(axis=1) < held.groupby(level=by).transform("max").sum(axis=1)
     if ragged.any():
         raise ValueError(f"The replicates of {ragged.idxmax()} hold different episodes: evaluate each of them again.")
     return table

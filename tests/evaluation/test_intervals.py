@@ -96,7 +96,9 @@ def test_a_cluster_counts_once_in_every_training():
 
 def test_replicates_need_the_same_episodes():
     frame = simulated(1, 2, 1, 5, (1, 1, 1), seed=5)
-    for other in (frame.iloc[:-1], frame.assign(episode=frame["episode"] + 5 * frame["replicate"])):
+    second = frame[frame["replicate"] == 0].assign(dataset="in the first replicate alone")
+    others = [frame.iloc[:-1], frame.assign(episode=frame["episode"] + 5 * frame["replicate"])]
+    for other in (*others, pd.concat([frame, second])):
         with pytest.raises(ValueError, match="hold different episodes"):
             estimates(other, ["run"], "value")
 
