@@ -115,12 +115,12 @@ def claims_table(
 
 
 def rows_of_more_classes(study: Study) -> pd.DataFrame | None:
-    """The rows of the study `claims.more_classes`, of the evaluations in both; None without the key."""
+    """The rows of the study `claims.more_classes`, of the evaluations in both; None without any."""
     if study.claims.more_classes is None:
         return None
     other = load_study(study.claims.more_classes)
     shared = [name for name in other.evaluations_of([]) if name in study.evaluations]
-    return load_rows(other, shared, replicates=range(len(study.seeds)))
+    return load_rows(other, shared, replicates=range(len(study.seeds))) if shared else None
 
 
 def _decided(table: pd.DataFrame, margin: float) -> pd.DataFrame:

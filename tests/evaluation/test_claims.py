@@ -246,8 +246,11 @@ def test_the_second_study_s_missing_rows_are_named(tmp_path):
     assert claims.rows_of_more_classes(study) is None
     path, text = tmp_path / "absent.yaml", Path("configs/miniature.yaml").read_text("utf-8")
     path.write_text(text.replace("name: miniature", "name: absent"), "utf-8")
+    study = study.model_copy(update={"claims": Claims(more_classes=str(path))})
     with pytest.raises(RowsError, match="There are no rows .*absent"):
-        claims.rows_of_more_classes(study.model_copy(update={"claims": Claims(more_classes=str(path))}))
+        claims.rows_of_more_classes(study)
+    others = {f"other-{name}": evaluation for name, evaluation in study.evaluations.items()}
+    assert claims.rows_of_more_classes(study.model_copy(update={"evaluations": others})) is None
 
 
 def test_a_difference_has_the_digits_that_its_interval_needs():
