@@ -196,7 +196,8 @@ def class_recall(predictions: pd.DataFrame) -> pd.DataFrame:
 def recall_by_shot(recalls: pd.DataFrame, value: str = "recall", fewest: int = 0) -> pd.DataFrame:
     """The mean recall of the classes of each shot, in every group of `averaged_together`; an episode is a cluster.
 
-    `recalls` are from `class_recall` or, for "difference", from `paired_episodes`. Bins hold `fewest` classes or more.
+    `recalls` come from `class_recall` or, for "difference", `paired_episodes`. Evaluations share bins, of which each
+    holds `fewest` of their classes or more.
     """
     highest, frames = int(recalls["shot"].max()), []
     keys = [*GROUP, "shot_low", "shot_high"]
