@@ -33,7 +33,7 @@ def write_report(path: str) -> Path:
     versions = f"Python {platform.python_version()}, PyTorch {version('torch')}"
     facts = {"Report": f"{datetime.now():%Y-%m-%d %H:%M}", "Versions": versions, "System": platform.platform()}
     shown = {"headline": headline, "chapters": chapters, "facts": study.origin | facts, "settings": settings}
-    page = render("report.html", study=study, path=path, root=project_root(), **shown)
+    page = render("report.html", study=study, path=path, root=project_root(), headline_file=file, **shown)
     report = study.results_folder / "report.html"
     write_text(report, page)
     return report

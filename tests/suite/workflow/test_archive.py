@@ -229,7 +229,11 @@ def test_the_references_file_stands_in_for_one_that_a_run_lacks(made):
     reference = Path("figures/reference/miniature")
     reference.mkdir(parents=True)
     (made.figures_folder / "gain.png").rename(reference / "gain.png")
-    assert "figures/reference/miniature/gain.png (reference)" in write_report(STUDY_FILE).read_text()
+    text = write_report(STUDY_FILE).read_text()
+    assert "figures/reference/miniature/gain.png (reference)" in text and "0.8 points\n(reference)" not in text
+    Path("results/reference").mkdir()
+    made.results_folder.rename("results/reference/miniature")  # the sentence at the top is the reference's, too
+    assert "0.8 points\n(reference)</p>" in write_report(STUDY_FILE).read_text()
 
 
 @pytest.mark.parametrize(
