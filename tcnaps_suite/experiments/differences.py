@@ -74,10 +74,10 @@ def differences_of(study: Study) -> list[Difference]:
     if protocol.kind == "variable":
         way = max(protocol.minimum_way, protocol.maximum_way * 4 // 5)  # 50 and 500 become 40 and 400
         fewer = {"maximum_way": way, "maximum_support_size": max(way, protocol.maximum_support_size * 4 // 5)}
-        switches += [
-            Difference(3, "training shots: uniform", {"meta_training": {"protocol": {"shots": "uniform"}}}, **adapted),
-            Difference(4, "training episodes: four fifths", {"meta_training": {"protocol": fewer}}, **adapted),
-        ]
+        same = {"validation_protocol": (study.meta_training.validation_protocol or protocol).model_dump(mode="json")}
+        uniform, fewer = ({"meta_training": same | {"protocol": change}} for change in ({"shots": "uniform"}, fewer))
+        switches.append(Difference(3, "training shots: uniform", uniform, **adapted))
+        switches.append(Difference(4, "training episodes: four fifths", fewer, **adapted))
     return sorted(switches, key=lambda d: (TRAINED.index(d.trains), d.row is None, d.row or 0))
 
 

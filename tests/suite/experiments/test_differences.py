@@ -22,6 +22,10 @@ def test_every_difference_is_one_change_of_a_valid_study():
     for difference in differences_of(study):
         other = switched(study, difference.changes).model_dump()
         assert [key for key in plain if plain[key] != other[key]] == list(difference.changes), difference.label
+        if difference.row in (3, 4):  # of training episodes alone: validation is that of the study
+            training, own = plain["meta_training"], other["meta_training"]
+            assert own["protocol"] != training["protocol"]
+            assert own["validation_protocol"] == (training["validation_protocol"] or training["protocol"])
     chance = [switched(study, d.changes) for d in differences_of(study) if d.label.startswith("no switch")]
     assert [other.training_seed for other in chance] == [study.seed + 1, study.seed + 2]
     assert {difference.row for difference in differences_of(study)} == {None, 1, 2, 3, 4, 5, 7, 8, 9, 11, 12, 13}
