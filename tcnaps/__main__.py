@@ -9,14 +9,14 @@ from tcnaps import __version__
 def main(arguments: list[str] | None = None) -> int:
     """Runs a command that an installed package provides as an entry point of the group `tcnaps.commands`."""
     arguments = sys.argv[1:] if arguments is None else arguments
+    first = arguments[0] if arguments else ""
     commands = {point.name: point for point in entry_points(group="tcnaps.commands")}
-    if arguments and arguments[0] in commands:
-        return commands[arguments[0]].load()(arguments)
-    if arguments == ["--version"]:
-        print(f"tcnaps {__version__}")
-        return 0
-    print(f"usage: tcnaps [--version] {{{','.join(sorted(commands))}}} ...", file=sys.stderr)
-    return 2
+    if first in commands:
+        return commands[first].load()(arguments)
+    usage = f"usage: tcnaps [--version] {{{','.join(sorted(commands))}}} ...\n{__doc__}"
+    asked = {"--version": f"tcnaps {__version__}", "--help": usage, "-h": usage}.get(first)
+    print(asked or usage, file=sys.stdout if asked else sys.stderr)
+    return 0 if asked else 2
 
 
 if __name__ == "__main__":

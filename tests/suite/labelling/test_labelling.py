@@ -421,4 +421,7 @@ def test_a_class_without_a_readable_image(folder, network, bad, capsys):
 
 def test_the_command_says_its_version_and_its_use(capsys):
     assert main(["--version"]) == 0 and capsys.readouterr().out == f"tcnaps {tcnaps.__version__}\n"
-    assert main([]) == 2 and "usage: tcnaps [--version] {label}" in capsys.readouterr().err
+    for arguments, status, stream in [([], 2, "err"), (["lable"], 2, "err"), (["--help"], 0, "out"), (["-h"], 0, "out")]:
+        assert main(arguments) == status
+        said = getattr(capsys.readouterr(), stream)
+        assert "usage: tcnaps [--version] {label}" in said and "tcnaps label FOLDER" in said
