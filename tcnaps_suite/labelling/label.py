@@ -27,19 +27,20 @@ from tcnaps_suite.labelling.contact_sheet import contact_sheet
 from tcnaps_suite.labelling.folder import OF_STUDY, ImageFolder, open_folder
 from tcnaps_suite.labelling.sorting import planned, sort, undo
 
+STOPPED = "\nStopped. The same command goes on from the features so far; --undo DIR takes back what was sorted."
 
-def main(arguments: list[str] | None = None) -> int:
-    """Status 1: the folder, the network or an option is at fault."""
+
+def main(arguments: list[str]) -> int:
+    """Begins with "label". Status 1: the folder, the network or an option is at fault, or Ctrl-C stopped it."""
     parser = _parser()
-    options = vars(parser.parse_args(arguments))
-    del options["command"]
+    options = vars(parser.parse_args(arguments[1:]))
     taken_back = options.pop("undo")
     if options["folder"] is taken_back is None:
         parser.error("the following arguments are required: folder")
     try:
         print(label_folder(**options) if taken_back is None else undo(taken_back))
-    except UserError as error:
-        print(error, file=sys.stderr)
+    except (UserError, KeyboardInterrupt) as error:
+        print(str(error) or STOPPED, file=sys.stderr)
         return 1
     return 0
 
@@ -142,9 +143,8 @@ def write_example(folder: Path, source: ImageSource, way: int = 4, shot: int = 3
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser("tcnaps", None, __doc__)
+    parser = argparse.ArgumentParser("tcnaps label", None, __doc__)
     add = parser.add_argument
-    add("command", choices=["label"])
     add("folder", type=Path, nargs="?", help="subfolders are classes; unlabelled/ holds the images to be labelled")
     networks = f"{KINDS}; default: {DOWNLOADED} if its weights are on this machine, else {PACKAGED}"
     either = parser.add_mutually_exclusive_group().add_argument

@@ -373,6 +373,11 @@ def test_missing_weights_are_named(monkeypatch):
         open_network("torchvision:resnet18")
 
 
+def test_ctrl_c_ends_with_a_line_that_says_what_is_kept(folder, monkeypatch, capsys):
+    monkeypatch.setattr("tcnaps_suite.labelling.label.open_folder", Mock(side_effect=KeyboardInterrupt))
+    assert label(folder) == 1 and "Stopped. The same command goes on" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize(
     "change, options, named",
     [
@@ -425,3 +430,6 @@ def test_the_command_says_its_version_and_its_use(capsys):
         assert main(arguments) == status
         said = getattr(capsys.readouterr(), stream)
         assert "usage: tcnaps [--version] {label}" in said and "tcnaps label FOLDER" in said
+    with pytest.raises(SystemExit):
+        main(["label", "--abstian", ".8"])
+    assert "usage: tcnaps label [-h]" in capsys.readouterr().err
