@@ -18,7 +18,7 @@ from PIL import Image
 from tcnaps.config import FixedProtocol, UserError
 from tcnaps.config.storage import write_text
 from tcnaps.data.image_source import ImageSource
-from tcnaps.data.listing import some
+from tcnaps.data.listing import normal, some
 from tcnaps.episodes.sampling import draw_episode
 from tcnaps_suite.experiments.networks import DOWNLOADED, KINDS, PACKAGED
 from tcnaps_suite.labelling import corrections as by_hand
@@ -96,8 +96,7 @@ def write_labels(folder: Path, table: pd.DataFrame) -> None:
     file, written = folder / "labels.csv", folder / ".features" / "labels.csv"  # the latter as it was written
     text = table.assign(**table.drop(columns="probability").map(by_hand.for_spreadsheets)).to_csv(index=False)
     if file.exists() and file.read_bytes() not in (text.encode(), written.exists() and written.read_bytes()):
-        backups = (folder / f"labels.{number}.csv" for number in count(1))
-        file.rename(next(backup for backup in backups if not backup.exists()))
+        file.rename(next(new for number in count(1) if not (new := folder / f"labels.{number}.csv").exists()))
     write_text(file, text)
     write_text(written, text)
 
@@ -107,6 +106,8 @@ def _summary(folder: ImageFolder, labels: Labels, gone: list[str], abstain: floa
     said = f"Labelled {len(table)} images, from {len(labels.examples)} examples of {len(folder.classes)} classes"
     corrected, doubtful = (table["corrected"] == "yes").sum(), (table["label"] + table["corrected"] == "").sum()
     foreign, strange = (table["none_of_these"] == "perhaps").sum(), {*(folder.truth or {}).values()} - {*folder.classes}
+    named = {normal(name) for file in folder.images["file"] for name in (file, file.partition("/")[2])}
+    unknown = sorted({*(folder.truth or {})} - named)
     first = table[table["label_next"] != ""].sort_values("label_next", key=lambda places: places.astype(int))["file"]
     remarks = [
         (len(left_out), f"{len(left_out)} of the files can't be used; unreadable.csv says why: {some(left_out)}."),
@@ -116,6 +117,7 @@ def _summary(folder: ImageFolder, labels: Labels, gone: list[str], abstain: floa
         (folder.source.startswith("study:"), OF_STUDY),
         (foreign, f"Like none of the classes: {foreign}, under 'None of these?' in the contact sheet."),
         (doubtful, f"Left without a label, because the probability is below {abstain:g}: {doubtful}."),
+        (len(unknown), f"truth.csv names images that are not there, or can't be read: {some(unknown)}."),
         (len(strange), f"truth.csv has labels that are no class: {some(sorted(strange))}."),
         (folder.truth is not None, folder.truth is not None and accuracy(labels)),
         (len(first), f"Label these next; they help most: {', '.join(first[:3])}, … (column label_next)."),
@@ -146,9 +148,8 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser("tcnaps label", None, __doc__)
     add = parser.add_argument
     add("folder", type=Path, nargs="?", help="subfolders are classes; unlabelled/ holds the images to be labelled")
-    networks = f"{KINDS}; default: {DOWNLOADED} if its weights are on this machine, else {PACKAGED}"
     either = parser.add_mutually_exclusive_group().add_argument
-    either("--backbone", metavar="NAME", help=networks)
+    either("--backbone", metavar="NAME", help=f"{KINDS}; default: {DOWNLOADED} if its weights are here, or {PACKAGED}")
     either("--features", type=Path, metavar="FILE", help="an .npz with files and features, in place of a backbone")
     add("--abstain", type=float, default=0, metavar="P", help="leave the label empty where the probability is below P")
     add("--sort-into", type=Path, metavar="DIR", help="copy the images into DIR/<label>/; DIR must lie outside FOLDER")

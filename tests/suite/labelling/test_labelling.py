@@ -101,6 +101,10 @@ def test_true_labels_may_be_spelt_otherwise_and_other_classes_are_named(folder, 
     assert label(folder, "--features", features()) == 1 and "more fields" in capsys.readouterr().err
     (folder / "truth.csv").write_text(truth.replace(",ash", ","))
     assert label(folder, "--features", features()) == 0 and "on the 16 labelled images" in capsys.readouterr().out
+    (folder / "truth.csv").write_text(truth.replace("unlabelled/box 0/", "unlabelled\\"))
+    assert label(folder, "--features", features()) == 0
+    said = capsys.readouterr().out
+    assert r"images that are not there, or can't be read: 'unlabelled\0-2.png'" in said and "on the 12 labelled" in said
 
 
 def test_doubtful_images_get_no_label_and_stay_where_they_are(folder, features, tmp_path, capsys):
@@ -426,8 +430,8 @@ def test_a_class_without_a_readable_image(folder, network, bad, capsys):
 
 def test_the_command_says_its_version_and_its_use(capsys):
     assert main(["--version"]) == 0 and capsys.readouterr().out == f"tcnaps {tcnaps.__version__}\n"
-    for arguments, status, stream in [([], 2, "err"), (["lable"], 2, "err"), (["--help"], 0, "out"), (["-h"], 0, "out")]:
-        assert main(arguments) == status
+    for given, status, stream in (([], 2, "err"), (["lable"], 2, "err"), (["--help"], 0, "out"), (["-h"], 0, "out")):
+        assert main(given) == status
         said = getattr(capsys.readouterr(), stream)
         assert "usage: tcnaps [--version] {label}" in said and "tcnaps label FOLDER" in said
     with pytest.raises(SystemExit):
