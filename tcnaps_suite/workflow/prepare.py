@@ -16,15 +16,15 @@ from tcnaps_suite.workflow.requirements import unmet_needs
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Status 1: the study is wrong, a dataset can't be prepared, or it lacks something that the study needs."""
+    """Status 1: the study is wrong, data can't be prepared, or lacks what the study needs, or Ctrl-C stopped it."""
     parser = argparse.ArgumentParser(description="Prepares the data of a study.")
     parser.add_argument("study", help="the study's YAML, such as configs/miniature.yaml")
     parser.add_argument("--list", action="store_true", help="only say what is prepared and what is missing")
     options = parser.parse_args(arguments)
     try:
         return prepare(load_study(options.study), options.list)
-    except UserError as error:
-        print(error, file=sys.stderr)
+    except (UserError, KeyboardInterrupt) as error:
+        print(str(error) or "\nStopped. Finished splits are kept: the same command goes on.", file=sys.stderr)
         return 1
 
 

@@ -1,6 +1,7 @@
 """Preparing a study's data, and refusing what the study can't be trained or tested on before it is tried."""
 
 import contextlib
+from unittest.mock import Mock
 
 import pytest
 import yaml
@@ -47,6 +48,11 @@ def test_data_is_prepared_and_its_digests_are_written_and_change_with_the_origin
     assert ", prepared in " in capsys.readouterr().out
     (tmp_path / "photographs" / "test" / "class-6" / "new.png").write_bytes(noise(99))
     assert main([study()]) == 0 and ready.read_text() != before
+
+
+def test_ctrl_c_ends_with_a_line_that_says_what_is_kept(study, monkeypatch, capsys):
+    monkeypatch.setattr("tcnaps_suite.workflow.prepare.ensure_prepared", Mock(side_effect=KeyboardInterrupt))
+    assert main([study()]) == 1 and "Stopped. Finished splits are kept" in capsys.readouterr().err
 
 
 def test_what_the_study_asks_in_vain_is_named_before_anything_is_trained(study, capsys):
