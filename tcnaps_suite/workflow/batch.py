@@ -31,8 +31,8 @@ def run_notebook(notebook: str | Path, output: str | Path, parameters: dict, pro
     defaults = parameters_of(notebook)
     for name in parameters.keys() - defaults.keys():
         raise UserError(f"{notebook} has no parameter '{name}'{nearest(name, defaults)}")
-    if output == notebook.resolve():
-        raise UserError(f"{output} is the notebook itself: name another file for the executed copy.")
+    if output == notebook.resolve() or output.is_dir():
+        raise UserError(f"{output} is {'a folder' if output.is_dir() else 'the notebook itself'}: name another file.")
     output.parent.mkdir(parents=True, exist_ok=True)
     # With either of these set, Jupyter may prefer another installation's python3 kernel to ours.
     for variable in ("JUPYTER_PATH", "JUPYTER_PREFER_ENV_PATH"):

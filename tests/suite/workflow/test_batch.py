@@ -39,6 +39,8 @@ def test_what_is_asked_for_wrongly_is_an_error_before_anything_runs(notebook, tm
         run_notebook(notebook, output, {"epsiodes": 1})
     with pytest.raises(UserError, match="one.ipynb"):
         run_notebook(notebook, notebook, {})
+    with pytest.raises(UserError, match="is a folder: name another file"):
+        run_notebook(notebook, tmp_path, {})
     for tags in ([], ["parameters"]):  # none, and two
         path = write_notebook(tmp_path / "n.ipynb", cell("x = 1", *tags), cell("y = 2", *tags))
         with pytest.raises(UserError, match="n.ipynb"):
