@@ -136,7 +136,7 @@ def _prior(text: str | None, classes: list[str]) -> str | list[float] | None:
     if text in (None, "auto", "equal", "estimated"):
         return {None: "auto", "equal": None}.get(text, text)
     try:  # a class may have commas and = in its name
-        shares = {name: float(share) for name, share in re.findall("(.+?)=([^=,]*)(?:,|$)|.+", text)}
+        shares = {name: float(share) for name, share in re.findall("(.+?)=([^=,]*)(?:, *|$)|.+", text)}
         valid = len(shares) == len(classes) and all(0 < share < np.inf for share in shares.values())
         return [shares[name] / sum(shares.values()) for name in classes] if valid else [][0]
     except (ValueError, LookupError):

@@ -220,7 +220,7 @@ def test_names_are_safe_in_a_spreadsheet_and_classes_have_a_prior(folder, featur
     npz = features()
     assert label(folder, "--features", npz, "--class-prior", "estimated") == 0
     assert "'=HYPERLINK(1)" in set(pd.read_csv(folder / "labels.csv")["label"])
-    assert label(folder, "--features", npz, "--class-prior", "=HYPERLINK(1)=2,cedar, oak=.5,beech=1.") == 0
+    assert label(folder, "--features", npz, "--class-prior", "=HYPERLINK(1)=2,cedar, oak=.5, beech=1.") == 0
     for wrong in ("beech=1", "beech=1,ash=2,elm=1", "a=b,c=d,e=f", "nobody", "=HYPERLINK(1)=0,beech=1,cedar, oak=1"):
         assert label(folder, "--features", npz, "--class-prior", wrong) == 1
         assert "beech=SHARE" in capsys.readouterr().err
