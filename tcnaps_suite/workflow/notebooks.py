@@ -154,10 +154,9 @@ def _notebook(path: Path) -> Notebook:
         raise UserError(f"{path}: metadata, {key}: {first['msg']}") from None
     if notebook.target and notebook.settings not in JOBS:
         raise UserError(f"{path}: metadata, tcnaps.settings: '{notebook.settings}'{nearest(notebook.settings, JOBS)}")
-    for parameter in (need.parameter for need in notebook.shown if need.parameter):
-        if parameter not in parameters:
-            near = nearest(parameter, parameters)
-            raise UserError(f"{path}: metadata, tcnaps.shown: no parameter '{parameter}'{near}")
+    for name in (need.parameter for need in notebook.shown if need.parameter):
+        if name not in parameters:
+            raise UserError(f"{path}: metadata, tcnaps.shown: no parameter '{name}'{nearest(name, parameters)}")
     return notebook
 
 

@@ -375,6 +375,8 @@ def test_missing_weights_are_named(monkeypatch):
     monkeypatch.setattr(torchvision.models, "get_model", UNREACHABLE)
     with pytest.raises(UserError, match="torchvision:resnet18"):
         open_network("torchvision:resnet18")
+    with pytest.raises(UserError, match="Without --device"):
+        open_network("efficientnet:lite0", "cud")
 
 
 def test_ctrl_c_ends_with_a_line_that_says_what_is_kept(folder, monkeypatch, capsys):
