@@ -124,4 +124,4 @@ def read_rows(file: Path) -> pd.DataFrame:
             raise ValueError(f"it has {some(table.columns)}")
         return table
     except (OSError, ValueError) as error:
-        raise UserError(f"{file} must be a table (CSV) with the columns file and label: {error}") from error
+        raise UserError(f"{file} must be a table (CSV, commas, UTF-8) with columns file and label: {error}") from error

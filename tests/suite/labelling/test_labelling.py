@@ -392,6 +392,7 @@ def test_ctrl_c_ends_with_a_line_that_says_what_is_kept(folder, monkeypatch, cap
         (lambda folder: [(folder / n).rename(folder / "unlabelled" / n) for n in COLOURS], [], "at least two classes"),
         (lambda folder: [(folder / n).rename(folder / "unlabelled" / n) for n in ("ash", "beech")], [], "two classes"),
         (lambda folder: (folder / "truth.csv").write_text("image,label\n"), [], "truth.csv"),
+        (lambda folder: (folder / "truth.csv").write_text("file;label\n"), [], "commas, UTF-8"),
         (shutil.rmtree, [], "trees"),
         (lambda folder: None, ["--abstain", "60"], "--abstain"),
         (lambda folder: None, ["--move"], "--sort-into"),
