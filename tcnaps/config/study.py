@@ -217,9 +217,9 @@ class _Loader(yaml.CSafeLoader):  # five times as fast as the one in Python
     """Refuses YAML with a duplicate key."""
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict:
-        counts = Counter(key.value for key, _ in node.value if isinstance(key, yaml.ScalarNode))
-        if twice := [name for name, count in counts.items() if count > 1]:
-            raise yaml.constructor.ConstructorError(None, None, f"'{twice[0]}' is there twice", node.start_mark)
+        keys = [key for key, _ in node.value if isinstance(key, yaml.ScalarNode)]
+        if again := [key for k, key in enumerate(keys) if key.value in (before.value for before in keys[:k])]:
+            raise yaml.MarkedYAMLError(problem=f"'{again[0].value}' is there twice", problem_mark=again[0].start_mark)
         return super().construct_mapping(node, deep)
 
 

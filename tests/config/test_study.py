@@ -90,6 +90,11 @@ def test_malformed_files_are_refused_in_a_few_lines(load, content):
     assert len(str(error.value)) < 2000
 
 
+def test_a_key_that_is_there_twice_is_named_with_its_line(load):
+    with pytest.raises(ConfigError, match="'epochs' is there twice\n.*line 4, column 3"):
+        load(b"name: two\npretraining:\n  epochs: 1\n  epochs: 2\n")
+
+
 def test_a_scale_that_is_learned_starts_from_a_number(load):
     learned = STUDY | {"trainings": ["support_and_query", "support_and_query_learned_scale"]}
     assert load(learned | {"clustering": {"scale": 0.5}}).trainings[-1] == "support_and_query_learned_scale"
