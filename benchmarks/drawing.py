@@ -150,7 +150,10 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("--figures", default=HOME / "figures" / "benchmarks", type=Path, help="folder of the figures")
     options = parser.parse_args(arguments)
     path, folder = options.measurements, options.figures
-    measured = load_measurements(path)
+    try:
+        measured = load_measurements(path)
+    except (OSError, ValueError, LookupError, TypeError) as error:
+        parser.error(f"{path} can't be drawn: {error}")
     parts = parts_of_episodes(measured)
     origin = {"Study": "benchmarks", "Digest": file_digest(path)[:16], "Code": code_version(), "Seed": "none"}
     columns = parts["episode"].nunique()

@@ -137,6 +137,11 @@ def test_what_was_measured_becomes_tables_and_figures(measurements, tmp_path, ca
     path = tmp_path / "benchmarks.json"
     with pytest.raises(FileNotFoundError, match="make bench"):
         drawing.load_measurements(path)
+    for content in ("no JSON", "[1]"):
+        path.write_text(content)
+        with pytest.raises(SystemExit):
+            drawing.main([str(path)])
+        assert "benchmarks.json can't be drawn" in capsys.readouterr().err
     path.write_text(json.dumps(measurements))
     table = drawing.load_measurements(path).set_index(["group", "name", "implementation"])
     row = table.loc["test", "5-way 5-shot", "float32"]
