@@ -26,7 +26,7 @@ import yaml
 from jaxtyping import Float
 from PIL import Image
 
-from tcnaps.config import Study, load_study, project_root
+from tcnaps.config import Study, UserError, load_study, project_root
 from tcnaps.config.storage import replacing, write_text
 from tcnaps.config.study import study_file
 from tcnaps.evaluation.result_files import load_rows, rows_file, write_rows
@@ -124,4 +124,7 @@ def predicted_again(own: pd.DataFrame, features: ShownEpisode, points: np.ndarra
 
 
 if __name__ == "__main__":
-    print(make(*sys.argv[1:]))
+    try:
+        print(make(*sys.argv[1:]))
+    except UserError as error:
+        sys.exit(str(error))

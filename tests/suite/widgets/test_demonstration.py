@@ -1,5 +1,7 @@
 """The demonstration: as it comes with the project, when it is opened, and how it is made."""
 
+import runpy
+import sys
 from itertools import product
 from pathlib import Path
 
@@ -48,6 +50,13 @@ def test_a_study_without_results_gives_way_to_the_demonstration_and_that_is_said
     made.unlink()
     Path("results/demonstration").unlink()
     assert open_study("mine.yaml").name == "small"
+
+
+def test_a_study_without_rows_makes_none_and_the_file_that_is_missing_is_named(root, monkeypatch):
+    (root / "mine.yaml").write_text(yaml.safe_dump(small_study().model_dump(mode="json")))
+    monkeypatch.setattr(sys, "argv", ["demonstration.py", "mine.yaml"])
+    with pytest.raises(SystemExit, match="There are no rows"):
+        runpy.run_path(making.__file__, run_name="__main__")
 
 
 def test_it_is_small_and_shows_gains_losses_and_episodes_of_every_kind(study):
