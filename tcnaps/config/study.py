@@ -202,8 +202,8 @@ def study_file(path: str | Path) -> Path:
     for file in (Path(path), project_root() / path):
         if os.path.isfile(file):  # unlike Path.is_file, False for a path that is too long
             return file
-    known = sorted(f"configs/{file.name}" for file in (project_root() / "configs").glob("*.yaml"))
-    raise ConfigError(f"No study at {str(path)[:300]}. Studies there are: {', '.join(known) or 'none'}.")
+    known = ", ".join(sorted(f"configs/{file.name}" for file in (project_root() / "configs").glob("*.yaml")))
+    raise ConfigError(f"No study at {str(path)[:300]}. Studies there are: {known or 'none. Go to the project folder'}.")
 
 
 def merged(below: Any, above: Any) -> Any:

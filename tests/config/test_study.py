@@ -114,7 +114,7 @@ def test_a_notebook_shows_the_message_alone(root, capsys):
 
 def test_a_missing_file_names_those_there_are(root, tmp_path, monkeypatch):
     for path in ("nowhere.yaml", tmp_path, "x" * 5000, "a\0b"):
-        with pytest.raises(ConfigError):
+        with pytest.raises(ConfigError, match="Studies there are: none. Go to the project folder"):
             load_study(path)
     (tmp_path / "Snakefile").touch()
     (tmp_path / "configs").mkdir()
