@@ -189,7 +189,7 @@ def test_a_list_s_images_count_once_and_one_in_two_classes_is_named(tree):
 
 def test_folders_that_cannot_be_read_and_names_that_are_not_utf_8_are_errors(tree, tmp_path):
     (tmp_path / "pets.zip").write_bytes(b"x")
-    with pytest.raises(DatasetError, match="pets.zip"):
+    with pytest.raises(DatasetError, match="pets.zip .*Name a readable folder"):
         listing_of(tmp_path / "pets.zip")
     root = tree("test/a/1.jpg")
     os.rename(os.fsencode(root / "test/a/1.jpg"), os.fsencode(root / "test/a") + b"/k\xf6nig.jpg")
