@@ -81,7 +81,7 @@ def walk(folder: Path, outside: Iterable[Path] = ()) -> Iterator[tuple[str, list
     """Like `os.walk`, but follows links, enters no folder twice, leaves out hidden files, and has a natural order."""
 
     def fail(error: OSError) -> None:
-        raise DatasetError(f"{error.filename} can't be looked through ({error.strerror}). Name a readable folder.")
+        raise DatasetError(f"{error.filename} can't be read ({error.strerror}). Name a readable folder, or make it so.")
 
     def in_order(names: Iterable[str]) -> list[str]:
         visible = (name for name in names if not name.startswith(".") and name.casefold() not in LEFTOVERS)

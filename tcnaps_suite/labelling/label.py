@@ -31,7 +31,7 @@ STOPPED = "\nStopped. The same command goes on from the features so far; --undo 
 
 
 def main(arguments: list[str]) -> int:
-    """Begins with "label". Status 1: the folder, the network or an option is at fault, or Ctrl-C stopped it."""
+    """The first argument is "label". Status 1: a folder, network or option is at fault, or Ctrl-C stopped it."""
     parser = _parser()
     options = vars(parser.parse_args(arguments[1:]))
     taken_back = options.pop("undo")
